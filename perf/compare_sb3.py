@@ -1,0 +1,238 @@
+"""Sequential PPO of this program against Stable-Baselines3's PPO: the same work, interleaved, on this machine.
+
+    python perf/compare_sb3.py --rounds 4 --updates 6 --output perf/results/sb3.json
+
+The work (W1): Procgen CoinRun, easy, 200 levels, 32 environments x 128 steps, 4 epochs of minibatches of 1024,
+Nature CNN, fp32, CPU. Both sides act and learn inside the timed span, and the first update of each run is warm-up.
+Stable-Baselines3 gets a virtual environment of its own, built on first use.
+"""
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+REPO = Path(__file__).resolve().parent.parent
+OUR_PYTHON = REPO / ".venv" / "bin" / "python"
+WORKER = REPO / "perf" / "sb3_worker.py"
+CONFIG = "config/ppo_sequential.yaml"
+
+NUM_ENVS, N_STEPS, BATCH_SIZE, N_EPOCHS = 32, 128, 1024, 4
+STEPS_PER_UPDATE = NUM_ENVS * N_STEPS
+
+# torch is pinned exactly: any other release would be another program, and may pull gigabytes of GPU libraries.
+SB3_PACKAGES = (
+    "torch==2.13.0",
+    "stable-baselines3>=2.9,<2.10",
+    "procgen-mirror==0.10.7",
+    "numpy<2",
+    "gymnasium",
+)
+
+
+class CompareError(Exception):
+    """Something that stops the comparison, said in one line."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One timed training run of one side; its warm-up update is in none of the numbers but the memory."""
+
+    side: str
+    round: int
+    fps: float
+    updates: int
+    env_steps: int
+    seconds: float
+    peak_memory_mb: float
+
+
+def run_process(what: str, command: Sequence[str | Path]) -> str:
+    """Run a command in the repository root and return its stdout; a failure becomes one line with its last words."""
+    try:
+        done = subprocess.run([str(part) for part in command], cwd=REPO, capture_output=True, text=True, check=False)
+    except OSError as error:
+        raise CompareError(f"{what} could not start: {error}") from error
+    if done.returncode != 0:
+        said = [line.strip() for line in (done.stderr or done.stdout).splitlines() if line.strip()]
+        raise CompareError(f"{what} failed with exit status {done.returncode}: {' | '.join(said[-4:]) or 'no output'}")
+    return done.stdout
+
+
+def set_up_sb3(venv: Path) -> None:
+    """Build the virtual environment for Stable-Baselines3, unless the one there was built from the same packages."""
+    stamp = venv / "built-from.txt"
+    wanted = "\n".join(SB3_PACKAGES) + "\n"
+    if stamp.is_file() and stamp.read_text(encoding="utf-8") == wanted:
+        return
+    print(f"building {venv} (once, some minutes) ...", flush=True)
+    run_process("making the SB3 virtual environment", [sys.executable, "-m", "venv", venv])
+    run_process("installing SB3", [venv / "bin" / "python", "-m", "pip", "install", "--quiet", *SB3_PACKAGES])
+    # Written last, so that a build that broke off is taken up again.
+    stamp.write_text(wanted, encoding="utf-8")
+
+
+def last_json_line(what: str, text: str) -> dict[str, Any]:
+    """The JSON object on the last line of `text`; libraries may have printed anything before it."""
+    lines = text.strip().splitlines()
+    try:
+        found = json.loads(lines[-1]) if lines else None
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise CompareError(f"{what} printed no JSON line")
+    return found
+
+
+def run_sb3(venv: Path, updates: int, number: int) -> tuple[Run, dict[str, str]]:
+    """Train once with Stable-Baselines3; the run, and the versions and threads it ran with."""
+    what = f"SB3 run of round {number}"
+    command = [str(venv / "bin" / "python"), str(WORKER), "--updates", str(updates), "--seed", str(number)]
+    found = last_json_line(what, run_process(what, command))
+    numbers = {key: found[key] for key in ("fps", "updates", "env_steps", "seconds", "peak_memory_mb")}
+    return Run(side="sb3", round=number, **numbers), found["versions"] | {"torch threads": str(found["threads"])}
+
+
+def run_ours(updates: int, number: int) -> Run:
+    """Train once with this program, into a folder that is thrown away."""
+    with tempfile.TemporaryDirectory(prefix="rlcb-compare-") as folder:
+        command = [str(OUR_PYTHON), "-m", "rlcb", "train", "ppo", "--mode", "sequential"]
+        command += ["--config", CONFIG, "--total-timesteps", str((updates + 1) * STEPS_PER_UPDATE)]
+        command += ["--num-envs", str(NUM_ENVS), "--n-steps", str(N_STEPS), "--batch-size", str(BATCH_SIZE)]
+        command += ["--n-epochs", str(N_EPOCHS), "--seed", str(number), "--output-dir", folder]
+        run_process(f"rlcb run of round {number}", command)
+        return read_our_run(Path(folder), updates, number)
+
+
+def read_our_run(folder: Path, updates: int, number: int) -> Run:
+    """The speed and memory of one finished run of this program, from the files it left in `folder`."""
+    try:
+        lines = (folder / "logs" / "PPO_Sequential" / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+        marks = [(int(row["step"]), float(row["time"])) for row in map(json.loads, filter(str.strip, lines))]
+        usage = json.loads((folder / "benchmark_metrics.json").read_text(encoding="utf-8"))["resource_usage"]
+        peak_memory_mb = float(usage["peak_memory_gb"]) * 1024
+    except (OSError, KeyError, ValueError, TypeError) as error:
+        raise CompareError(f"rlcb run of round {number} left unreadable results: {error!r}") from error
+    expected = [STEPS_PER_UPDATE * (index + 1) for index in range(updates + 1)]
+    if [step for step, _ in marks] != expected:
+        # Another number of steps would be other work, and its speed no comparison.
+        raise CompareError(
+            f"rlcb run of round {number} logged steps {[step for step, _ in marks]}, expected {expected}"
+        )
+    seconds = marks[-1][1] - marks[0][1]
+    if seconds <= 0:
+        raise CompareError(f"rlcb run of round {number} logged no time between its updates")
+    env_steps = marks[-1][0] - marks[0][0]
+    return Run("rlcb", number, env_steps / seconds, updates, env_steps, seconds, peak_memory_mb)
+
+
+def describe_machine() -> dict[str, str]:
+    """What the numbers depend on: CPU model, usable cores, system and this program's torch."""
+    cpu = platform.processor() or platform.machine()
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as file:
+            cpu = next(line.split(":", 1)[1].strip() for line in file if line.startswith("model name"))
+    except (OSError, StopIteration):
+        pass  # not Linux, or a CPU that says no model: the short name is all there is
+    # Affinity, not the number of cores in the box: a container may be allowed only some of them.
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    ask = "from importlib.metadata import version; print(version('torch'))"
+    torch = run_process("asking for rlcb's torch version", [OUR_PYTHON, "-c", ask]).strip()
+    return {"cpu": cpu, "usable_cores": str(cores), "system": platform.platform(), "rlcb_torch": torch}
+
+
+def measure(venv: Path, rounds: int, updates: int) -> tuple[list[Run], dict[str, str]]:
+    """Run both sides `rounds` times in turn and print a line per run; the runs and SB3's versions."""
+    runs: list[Run] = []
+    versions: dict[str, str] = {}
+    for number in range(1, rounds + 1):
+        # The order swaps every round, so that a machine that slows down as it warms up favours neither side.
+        for side in ("rlcb", "sb3") if number % 2 else ("sb3", "rlcb"):
+            if side == "rlcb":
+                run = run_ours(updates, number)
+            else:
+                run, versions = run_sb3(venv, updates, number)
+            runs.append(run)
+            print(
+                f"round {number}  {side:<4}  {run.fps:8.1f} fps  {run.env_steps} steps in {run.seconds:.1f} s  "
+                f"peak {run.peak_memory_mb:.0f} MB",
+                flush=True,
+            )
+    return runs, versions
+
+
+def summarise(runs: Sequence[Run]) -> dict[str, Any]:
+    """Medians of both sides and the ratio rlcb / SB3 of every round."""
+    sides = {side: [run for run in runs if run.side == side] for side in ("rlcb", "sb3")}
+    fps = {side: {run.round: run.fps for run in found} for side, found in sides.items()}
+    ratios = [fps["rlcb"][number] / fps["sb3"][number] for number in sorted(fps["rlcb"])]
+    return {
+        "median_fps": {side: median(run.fps for run in found) for side, found in sides.items()},
+        "peak_memory_mb": {side: max(run.peak_memory_mb for run in found) for side, found in sides.items()},
+        "ratios": ratios,
+        "median_ratio": median(ratios),
+        "ratio_spread": [min(ratios), max(ratios)],
+    }
+
+
+def print_table(summary: dict[str, Any], machine: dict[str, str], versions: dict[str, str]) -> None:
+    """Print the comparison for a person."""
+    fps, memory, (low, high) = summary["median_fps"], summary["peak_memory_mb"], summary["ratio_spread"]
+    ratios = "  ".join(f"{ratio:.2f}" for ratio in summary["ratios"])
+    print()
+    print(f"{'':<22}{'rlcb':>10}{'SB3':>10}")
+    print(f"{'median fps':<22}{fps['rlcb']:>10.1f}{fps['sb3']:>10.1f}")
+    print(f"{'peak memory, MB':<22}{memory['rlcb']:>10.0f}{memory['sb3']:>10.0f}")
+    print(f"{'torch':<22}{machine['rlcb_torch']:>10}  {versions['torch']}")
+    print(f"{'ratio of each round':<22}{ratios}")
+    print(f"{'median ratio':<22}{summary['median_ratio']:.2f}  (min {low:.2f}, max {high:.2f}; rlcb fps / SB3 fps)")
+    print(f"{'machine':<22}{machine['cpu']}, {machine['usable_cores']} usable cores, {machine['system']}")
+    print(f"{'SB3 side':<22}{', '.join(f'{name} {version}' for name, version in versions.items())}")
+
+
+def positive(text: str) -> int:
+    """A whole number from 1 on, for argparse."""
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError("must be at least 1")
+    return number
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the comparison; the exit status."""
+    parser = argparse.ArgumentParser(description="Time this program's PPO against Stable-Baselines3's, interleaved.")
+    parser.add_argument("--rounds", type=positive, default=4, help="runs of each side (default: 4)")
+    parser.add_argument("--updates", type=positive, default=6, help="timed updates in a run (default: 6)")
+    parser.add_argument("--output", type=Path, help="also write everything to this JSON file")
+    parser.add_argument("--venv", type=Path, default=REPO / ".venv-sb3", help="SB3's environment (default: .venv-sb3)")
+    parser.add_argument("--skip-setup", action="store_true", help="use SB3's environment as it is, never build it")
+    options = parser.parse_args(arguments)
+    venv = options.venv.absolute()  # not resolve(): nothing inside a virtual environment may be followed out of it
+    try:
+        if options.output:
+            options.output.parent.mkdir(parents=True, exist_ok=True)  # before the minutes of measuring, not after
+        if not options.skip_setup:
+            set_up_sb3(venv)
+        machine = describe_machine()
+        runs, versions = measure(venv, options.rounds, options.updates)
+    except (CompareError, OSError) as error:
+        print(f"compare_sb3: {error}", file=sys.stderr)
+        return 1
+    summary = summarise(runs)
+    print_table(summary, machine, versions)
+    if options.output:
+        report = {"summary": summary, "machine": machine, "sb3": versions, "runs": [asdict(run) for run in runs]}
+        options.output.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""The algorithms: losses as functions on tensors."""

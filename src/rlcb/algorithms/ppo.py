@@ -1,0 +1,65 @@
+"""PPO's objective (Schulman et al. 2017)."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from rlcb.config import PpoConfig
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Samples [N] of a rollout: what was seen and done, and what the policy and value were then."""
+
+    observations: Tensor
+    actions: Tensor
+    log_probs: Tensor
+    values: Tensor
+    advantages: Tensor
+    returns: Tensor
+
+    def select(self, indices: Tensor) -> "Batch":
+        """The samples at these positions."""
+        return Batch(*(tensor.index_select(0, indices) for tensor in vars(self).values()))
+
+    def split(self, size: int) -> "list[Batch]":
+        """Pieces of at most `size` samples, in order."""
+        return [Batch(*pieces) for pieces in zip(*(tensor.split(size) for tensor in vars(self).values()), strict=True)]
+
+    def __len__(self) -> int:
+        return len(self.actions)
+
+
+def normalized(advantages: Tensor) -> Tensor:
+    """Advantages with mean 0 and deviation 1 (left alone where there is only one)."""
+    if len(advantages) < 2:
+        return advantages
+    return (advantages - advantages.mean()) / (advantages.std() + 1e-8)
+
+
+def ppo_loss(logits: Tensor, values: Tensor, batch: Batch, ppo: PpoConfig) -> tuple[Tensor, Tensor]:
+    """The loss to minimise and, detached, the figures named in `STATISTICS`; all are means over the samples."""
+    log_policy = torch.log_softmax(logits, dim=1)
+    log_probs = log_policy.gather(1, batch.actions.unsqueeze(1)).squeeze(1)
+    log_ratio = log_probs - batch.log_probs
+    ratio = log_ratio.exp()
+    clipped = ratio.clamp(1 - ppo.clip_range, 1 + ppo.clip_range)
+    policy_loss = -torch.min(ratio * batch.advantages, clipped * batch.advantages).mean()
+
+    errors = (values - batch.returns).square()
+    if ppo.clip_value:
+        moved = batch.values + (values - batch.values).clamp(-ppo.clip_range, ppo.clip_range)
+        errors = torch.max(errors, (moved - batch.returns).square())
+    value_loss = 0.5 * errors.mean()
+
+    entropy = -(log_policy.exp() * log_policy).sum(1).mean()
+    loss = policy_loss + ppo.vf_coef * value_loss - ppo.ent_coef * entropy
+    with torch.no_grad():
+        approx_kl = (ratio - 1 - log_ratio).mean()
+        clip_fraction = ((ratio - 1).abs() > ppo.clip_range).float().mean()
+        statistics = torch.stack((loss, policy_loss, value_loss, entropy, approx_kl, clip_fraction))
+    return loss, statistics
+
+
+STATISTICS = ("loss/total", "loss/policy", "loss/value", "loss/entropy", "policy/approx_kl", "policy/clip_fraction")

@@ -1,0 +1,282 @@
+"""The configuration of a run: typed, validated, YAML in and out."""
+
+import difflib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args
+
+import yaml
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic.fields import FieldInfo
+
+from rlcb.env_names import canonical_env_name, modes_of, procgen_game
+from rlcb.errors import UsageError
+from rlcb.yamlfile import read_yaml
+
+# 25e6 is a float to YAML and a count to everybody else.
+_Whole = BeforeValidator(lambda value: int(value) if isinstance(value, float) and value.is_integer() else value)
+_Int = Annotated[int, _Whole]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
+
+
+class EnvConfig(_Section):
+    """Which environment, how many copies of it, which levels."""
+
+    name: Annotated[str, Field(description="procgen-coinrun-v0, coinrun, … or a Gymnasium id")] = "procgen-coinrun-v0"
+    num_envs: Annotated[_Int, Field(ge=1, le=16384, description="environments stepped together")] = 32
+    seed: Annotated[_Int, Field(ge=0, le=2**31 - 1, description="seed of everything random")] = 42
+    distribution_mode: Annotated[
+        Literal["easy", "hard", "extreme", "memory"], Field(description="Procgen: difficulty of the levels")
+    ] = "easy"
+    num_levels: Annotated[_Int, Field(ge=0, le=2**31 - 1, description="Procgen: levels trained on, 0 for all")] = 200
+    start_level: Annotated[_Int, Field(ge=0, le=2**31 - 1, description="Procgen: first level")] = 0
+
+
+class TrainingConfig(_Section):
+    """How long, in what portions and with which network to learn."""
+
+    total_timesteps: Annotated[_Int, Field(ge=1, le=10**12, description="environment steps to train for")] = 25_000_000
+    duration_hours: Annotated[
+        float | None, Field(gt=0, le=8760, description="hours to train for, instead of total_timesteps")
+    ] = None
+    n_steps: Annotated[_Int, Field(ge=1, le=65536, description="steps of each environment per rollout")] = 128
+    batch_size: Annotated[_Int, Field(ge=1, le=2**24, description="samples per minibatch")] = 1024
+    micro_batch_size: Annotated[
+        _Int | None, Field(ge=1, le=2**24, description="samples per backward pass: less memory, same gradient")
+    ] = None
+    n_epochs: Annotated[_Int, Field(ge=1, le=1000, description="passes over each rollout")] = 4
+    learning_rate: Annotated[float, Field(gt=0, description="Adam's step size")] = 3e-4
+    lr_schedule: Annotated[
+        Literal["constant", "linear"], Field(description="keep the learning rate, or take it down to 0")
+    ] = "constant"
+    adam_eps: Annotated[float, Field(gt=0, le=1, description="Adam's epsilon")] = 1e-5
+    gamma: Annotated[float, Field(ge=0, le=1, description="discount of future rewards")] = 0.999
+    gae_lambda: Annotated[float, Field(ge=0, le=1, description="GAE's λ: 0 one step, 1 the whole return")] = 0.95
+    network: Annotated[
+        Literal["auto", "nature", "impala", "mlp"],
+        Field(description="auto: nature for images, mlp for vectors"),
+    ] = "auto"
+    normalize_rewards: Annotated[bool, Field(description="divide rewards by the deviation of the return")] = True
+    reward_norm_gamma: Annotated[
+        float | None, Field(ge=0, le=1, description="discount in the reward normaliser, null for gamma")
+    ] = None
+
+
+class PpoConfig(_Section):
+    """The coefficients of PPO's objective."""
+
+    clip_range: Annotated[float, Field(gt=0, le=10, description="how far the policy ratio may move")] = 0.2
+    clip_value: Annotated[bool, Field(description="clip the value's movement by clip_range too")] = False
+    ent_coef: Annotated[float, Field(ge=0, le=10, description="weight of the entropy bonus")] = 0.01
+    vf_coef: Annotated[float, Field(ge=0, le=100, description="weight of the value loss")] = 0.5
+    max_grad_norm: Annotated[float, Field(gt=0, le=1e6, description="gradient norm is clipped to this")] = 0.5
+    normalize_advantages: Annotated[bool, Field(description="per minibatch: mean 0, deviation 1")] = True
+
+
+class LoggingConfig(_Section):
+    """What is written where, and how often."""
+
+    log_interval: Annotated[_Int, Field(ge=1, le=10**9, description="updates between console lines")] = 1
+    save_interval: Annotated[_Int, Field(ge=1, le=10**9, description="updates between checkpoints")] = 100
+    save_every_minutes: Annotated[
+        float | None, Field(gt=0, le=1e6, description="also checkpoint after this much time, null for never")
+    ] = 10.0
+    keep_checkpoints: Annotated[_Int, Field(ge=2, le=10**6, description="newest step checkpoints kept")] = 5
+    tensorboard: Annotated[
+        bool | Literal["auto"], Field(description="write TensorBoard events; auto: if it is installed")
+    ] = "auto"
+    checkpoint_dir: Annotated[str | None, Field(description="null: checkpoints/ in the output directory")] = None
+    log_dir: Annotated[str | None, Field(description="null: logs/ in the output directory")] = None
+
+
+class HardwareConfig(_Section):
+    """Where the tensors live and how many threads work on them."""
+
+    device: Annotated[Literal["cpu", "cuda", "auto"], Field(description="auto: cuda where there is one")] = "cpu"
+    num_threads: Annotated[
+        _Int | None, Field(ge=1, le=1024, description="CPU threads, null for what this machine allows")
+    ] = None
+
+
+class Config(_Section):
+    """A whole run."""
+
+    env: EnvConfig = EnvConfig()
+    training: TrainingConfig = TrainingConfig()
+    ppo: PpoConfig = PpoConfig()
+    logging: LoggingConfig = LoggingConfig()
+    hardware: HardwareConfig = HardwareConfig()
+
+    @property
+    def rollout_size(self) -> int:
+        """Environment steps per update."""
+        return self.env.num_envs * self.training.n_steps
+
+    @property
+    def minibatch_size(self) -> int:
+        """Samples per optimizer step: batch_size, or the whole rollout where that is smaller."""
+        return min(self.training.batch_size, self.rollout_size)
+
+    def to_yaml(self) -> str:
+        """The configuration as YAML, complete, in the order of the sections."""
+        return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+
+
+def fields() -> Iterator[tuple[str, str, FieldInfo]]:
+    """Every (section, key, field) of the configuration."""
+    for section, info in Config.model_fields.items():
+        model = info.annotation
+        assert isinstance(model, type)
+        assert issubclass(model, BaseModel)
+        for key, field in model.model_fields.items():
+            yield section, key, field
+
+
+# Keys that files in circulation also carry in another section than the canonical one.
+_ALSO_IN = {
+    "training": ("num_envs", "seed", "log_interval", "save_interval", "checkpoint_dir", "log_dir", "device",
+                 "num_threads", "clip_range", "clip_value", "ent_coef", "vf_coef", "max_grad_norm",
+                 "normalize_advantages"),
+    "ppo": ("n_steps", "batch_size", "n_epochs", "learning_rate", "gamma", "gae_lambda"),
+    "hardware": ("num_envs",),
+}  # fmt: skip
+
+
+def build_config(path: Path | None, overrides: Mapping[str, tuple[str, Any]], base: Config | None = None) -> Config:
+    """Defaults (or `base`), then the file, then `overrides`: key → (the flag as typed, its value); all validated."""
+    home = {key: section for section, key, _ in fields()}
+    values: dict[str, dict[str, Any]] = base.model_dump() if base else {}
+    source: dict[str, str] = {}
+    if path:
+        for section, content in read_yaml(path).items():
+            _merge_section(path, section, content, home, values, source)
+    for key, (flag, value) in overrides.items():
+        values.setdefault(home[key], {})[key] = value
+        source[key] = flag
+    try:
+        config = Config.model_validate(values)
+    except ValidationError as error:
+        raise UsageError(_first_problem(error, source)) from None
+    return _checked(config, source)
+
+
+def _merge_section(
+    path: Path,
+    section: str,
+    content: Any,
+    home: dict[str, str],
+    values: dict[str, dict[str, Any]],
+    source: dict[str, str],
+) -> None:
+    """Sort one section of a file into its canonical places; refuse unknown and contradicting keys."""
+    if section not in Config.model_fields:
+        raise UsageError(f"{path}: unknown section {section!r}{_meant(section, list(Config.model_fields))}")
+    if content is None:
+        return
+    if not isinstance(content, dict):
+        raise UsageError(f"{path}: section {section!r} must hold 'key: value' lines")
+    for key, value in content.items():
+        if home.get(key) != section and key not in _ALSO_IN.get(section, ()):
+            raise UsageError(f"{path}: unknown key {section}.{key}{_meant(key, list(home), home)}")
+        place = values.setdefault(home[key], {})
+        if key in source and place[key] != value:
+            raise UsageError(
+                f"{path}: {key} is given twice: {source[key]} says {place[key]}, {section}.{key} says {value}"
+            )
+        place[key] = value
+        source[key] = f"{path}: {section}.{key}"
+
+
+def _meant(word: str, known: list[str], home: dict[str, str] | None = None) -> str:
+    close = difflib.get_close_matches(word, known, 1, cutoff=0.5)
+    if not close:
+        return "" if home else f"; valid: {', '.join(known)}"
+    return f"; did you mean {home[close[0]] + '.' if home else ''}{close[0]}?"
+
+
+def _first_problem(error: ValidationError, source: dict[str, str]) -> str:
+    """One line for the first of a validation's problems: where, what, what would be valid."""
+    problems = error.errors()
+    first = problems[0]
+    section, key = str(first["loc"][0]), str(first["loc"][1]) if len(first["loc"]) > 1 else ""
+    field = next((f for s, k, f in fields() if (s, k) == (section, key)), None)
+    where = source.get(key, f"{section}.{key}")
+    allowed = allowed_values(field) if field else first["msg"]
+    places = len({problem["loc"][:2] for problem in problems})
+    more = f" (and {places - 1} more)" if places > 1 else ""
+    return f"{where}: {first['input']!r} is not valid; must be {allowed}{more}"
+
+
+def allowed_values(field: FieldInfo) -> str:
+    """What a field takes, in words: 'a whole number from 1 to 16384'."""
+    parts = [arg for arg in (get_args(field.annotation) or (field.annotation,)) if not isinstance(arg, BeforeValidator)]
+    words: list[str] = []
+    for part in parts:
+        if part is bool:
+            words.append("true or false")
+        elif part in (int, float) or get_args(part)[:1] == (int,):
+            words.append(_range_words("a number" if part is float else "a whole number", field))
+        elif part is str:
+            words.append("text")
+        elif part is type(None):
+            words.append("null")
+        else:
+            choices = get_args(part) or (part,)
+            words.append("one of " + ", ".join(map(str, choices)) if len(choices) > 1 else str(choices[0]))
+    if all(isinstance(part, str) for part in parts):
+        return "one of " + ", ".join(map(str, parts))
+    return " or ".join(words)
+
+
+def _range_words(noun: str, field: FieldInfo) -> str:
+    limits = {
+        name: getattr(item, name) for item in field.metadata for name in ("gt", "ge", "le") if hasattr(item, name)
+    }
+    low = f" above {limits['gt']}" if "gt" in limits else f" from {limits['ge']}" if "ge" in limits else ""
+    high = f" {'up ' if 'gt' in limits else ''}to {limits['le']}" if "le" in limits else ""
+    return f"{noun}{low}{high}"
+
+
+def _checked(config: Config, source: dict[str, str]) -> Config:
+    """Checks that concern several keys, or the table of games; returns the config with the canonical name."""
+
+    def where(key: str, section: str) -> str:
+        return source.get(key, f"{section}.{key}")
+
+    try:
+        name = canonical_env_name(config.env.name)
+    except UsageError as error:
+        raise UsageError(f"{where('name', 'env')}: {error}") from None
+    game = procgen_game(name)
+    if game and config.env.distribution_mode not in modes_of(game):
+        raise UsageError(
+            f"{where('distribution_mode', 'env')}: {game} has no mode {config.env.distribution_mode!r}; "
+            f"it has {', '.join(modes_of(game))}"
+        )
+    if config.env.start_level + config.env.num_levels > 2**31 - 1:
+        raise UsageError(f"{where('start_level', 'env')}: start_level + num_levels must stay below {2**31}")
+    size, batch = config.rollout_size, config.training.batch_size
+    if size > 2**26:
+        raise UsageError(f"{where('num_envs', 'env')}: num_envs × n_steps is {size}; at most {2**26} fit a rollout")
+    if batch < size and size % batch:
+        below, above = _nearest_divisors(size, batch)
+        raise UsageError(
+            f"{where('batch_size', 'training')}: {batch} does not divide num_envs × n_steps = {size}; "
+            f"the nearest that do are {below} and {above}"
+        )
+    if config.training.duration_hours is None and config.training.total_timesteps < size:
+        raise UsageError(
+            f"{where('total_timesteps', 'training')}: {config.training.total_timesteps} is less than one rollout of "
+            f"num_envs × n_steps; the smallest valid value is {size}"
+        )
+    return config.model_copy(update={"env": config.env.model_copy(update={"name": name})})
+
+
+def _nearest_divisors(size: int, wanted: int) -> tuple[int, int]:
+    """The divisors of `size` next below and above `wanted`."""
+    below = next(n for n in range(wanted, 0, -1) if size % n == 0)
+    above = next(n for n in range(wanted, size + 1) if size % n == 0)
+    return below, above

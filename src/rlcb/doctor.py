@@ -1,0 +1,107 @@
+"""Checks the installation: what is there, what is missing, how to get it."""
+
+import importlib.util
+import sys
+import time
+from collections.abc import Callable
+
+PIP = "pip install -c constraints.txt -e '.[tensorboard]'"
+APT = "apt-get install libgl1 libglib2.0-0"
+PACKAGES = {"torch": "torch", "procgen": "procgen-mirror", "gymnasium": "gymnasium", "numpy": "numpy",
+            "pydantic": "pydantic", "yaml": "pyyaml", "psutil": "psutil", "rich": "rich"}  # fmt: skip
+
+
+def examine() -> int:
+    """Run every check in order, print a line for each; 0 if training can work here, 6 if something is missing."""
+    checks: tuple[tuple[str, Callable[[], str]], ...] = (
+        ("Python", _python),
+        ("Packages", _packages),
+        ("TensorBoard", _tensorboard),
+        ("Machine", _machine),
+        ("torch", _torch),
+        ("Procgen", _procgen),
+        ("One update", _one_update),
+    )
+    for name, check in checks:
+        try:
+            print(f"✓ {name}: {check()}", flush=True)
+        except Exception as error:  # a check may fail in any way; the next lines depend on it
+            print(f"✗ {name}: {str(error).splitlines()[0] if str(error) else type(error).__name__}", flush=True)
+            return 6
+    print("Everything training needs is here.")
+    return 0
+
+
+def _python() -> str:
+    version = ".".join(map(str, sys.version_info[:3]))
+    if not (3, 11) <= sys.version_info[:2] < (3, 13):
+        raise RuntimeError(f"this is {version}; Procgen has builds for Python 3.11 and 3.12 only")
+    return version
+
+
+def _packages() -> str:
+    missing = [package for module, package in PACKAGES.items() if importlib.util.find_spec(module) is None]
+    if missing:
+        raise RuntimeError(f"missing {', '.join(missing)}; get them with: bash scripts/setup.sh (or {PIP})")
+    return ", ".join(PACKAGES.values())
+
+
+def _tensorboard() -> str:
+    from rlcb.metrics import INSTALL_TENSORBOARD
+
+    if importlib.util.find_spec("tensorboard") is None:
+        return f"not installed (optional): {INSTALL_TENSORBOARD}"
+    return "installed"
+
+
+def _machine() -> str:
+    from rlcb.hardware import describe_machine
+
+    machine = describe_machine()
+    quota = f", cgroup quota {machine['cgroup_quota']} cores" if machine["cgroup_quota"] else ""
+    return (
+        f"{machine['cpu']}, {machine['physical_cores']} cores / {machine['logical_cores']} threads, "
+        f"{machine['usable_cores']} usable{quota}, {machine['memory_gb']} GB, {' '.join(machine['instruction_sets'])}"
+    )
+
+
+def _torch() -> str:
+    from rlcb.hardware import prepare_process
+
+    threads = prepare_process(None)
+    import torch
+
+    torch.set_num_threads(threads)
+    cuda = torch.cuda.get_device_name() if torch.cuda.is_available() else "no CUDA device"
+    return f"{torch.__version__}, {torch.get_num_threads()} threads, {cuda}"
+
+
+def _procgen() -> str:
+    import numpy as np
+
+    from rlcb.config import EnvConfig
+    from rlcb.envs import make_env
+
+    try:
+        env = make_env(EnvConfig(), num_envs=2, seed=0, num_threads=0)
+    except (ImportError, OSError, RuntimeError) as error:
+        raise RuntimeError(f"{error}; if a system library is missing: {APT}") from None
+    env.step(np.zeros(2, np.int64))
+    env.close()
+    return "CoinRun made a step"
+
+
+def _one_update() -> str:
+    from rlcb.config import build_config
+    from rlcb.execution.state import TrainingState
+
+    values = {"num_envs": 8, "n_steps": 16, "batch_size": 128, "n_epochs": 1}
+    config = build_config(None, {key: (key, value) for key, value in values.items()})
+    state = TrainingState(config, "ppo", "cpu", env_threads=0)
+    started = time.perf_counter()
+    rollout = state.collector.collect()
+    update = state.learner.update(rollout, rollout.rewards, config.training.learning_rate)
+    state.env.close()
+    if update.skipped_steps:
+        raise RuntimeError("the gradient was not finite")
+    return f"PPO learned from {config.rollout_size} steps in {time.perf_counter() - started:.2f} s"

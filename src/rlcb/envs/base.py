@@ -1,0 +1,54 @@
+"""What the rest of the program knows about an environment."""
+
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True)
+class EnvSpec:
+    """Shape of the observations (images: height, width, channels) and number of actions."""
+
+    observation_shape: tuple[int, ...]
+    observation_dtype: np.dtype[Any]
+    num_actions: int
+
+    @property
+    def is_image(self) -> bool:
+        """Whether observations are uint8 pictures."""
+        return self.observation_dtype == np.uint8 and len(self.observation_shape) == 3
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step of all copies. Where `dones` is set, the observation is already the next episode's first one."""
+
+    observations: NDArray[Any]
+    rewards: NDArray[np.float32]
+    dones: NDArray[np.bool_]
+    # Last observations of episodes cut off by a time limit, by env: the return goes on beyond them.
+    cut_off: dict[int, NDArray[Any]] = field(default_factory=dict)
+
+
+class VectorEnv(Protocol):
+    """B copies of an environment that restart by themselves."""
+
+    num_envs: int
+    spec: EnvSpec
+
+    def observe(self) -> NDArray[Any]:
+        """The current observations [B, …]."""
+
+    def step(self, actions: NDArray[np.int64]) -> Step:
+        """Apply one action to each copy."""
+
+    def get_state(self) -> list[bytes]:
+        """Everything needed to continue exactly here, one entry per copy."""
+
+    def set_state(self, states: list[bytes]) -> None:
+        """Continue exactly where `get_state` was called."""
+
+    def close(self) -> None:
+        """Release what the environment holds."""

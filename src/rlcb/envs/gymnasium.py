@@ -1,0 +1,102 @@
+"""Any Gymnasium environment with discrete actions."""
+
+import json
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rlcb.envs.base import EnvSpec, Step
+from rlcb.errors import CheckpointUnusable, UsageError
+
+
+class GymnasiumEnv:
+    """`num_envs` copies of a registered environment, stepped one after the other.
+
+    Every episode is seeded by (seed, copy, episode), so that an episode number and the actions since its start are
+    the whole state of a copy: `set_state` replays them. That works for every environment that its seed determines.
+    """
+
+    def __init__(self, name: str, num_envs: int, seed: int):
+        import gymnasium
+
+        try:
+            self._envs = [gymnasium.make(name) for _ in range(num_envs)]
+        except Exception as error:  # a third party's constructor may raise anything
+            raise UsageError(f"environment {name}: {str(error).splitlines()[0]}") from None
+        env = self._envs[0]
+        if not isinstance(env.action_space, gymnasium.spaces.Discrete):
+            raise UsageError(f"environment {name}: needs a discrete action space, this one has {env.action_space}")
+        self.num_envs = num_envs
+        self._space: gymnasium.Space[Any] = env.observation_space
+        self._image = isinstance(self._space, gymnasium.spaces.Box) and self._space.dtype == np.uint8
+        self._image = self._image and len(self._space.shape or ()) == 3
+        if not self._image and not self._space.is_np_flattenable:
+            raise UsageError(f"environment {name}: observations {self._space} have no fixed size")
+        self._first_action = int(env.action_space.start)
+        shape = self._space.shape if self._image else gymnasium.spaces.flatten_space(self._space).shape
+        assert shape is not None
+        self.spec = EnvSpec(shape, np.dtype(np.uint8 if self._image else np.float32), int(env.action_space.n))
+        self._seed = seed
+        self._episode = [-1] * num_envs
+        self._actions: list[list[int]] = [[] for _ in range(num_envs)]
+        self._observations = np.empty((num_envs, *shape), self.spec.observation_dtype)
+        for index in range(num_envs):
+            self._observations[index] = self._restart(index)
+
+    def observe(self) -> NDArray[Any]:
+        """The current observations [B, …]."""
+        return self._observations.copy()
+
+    def step(self, actions: NDArray[np.int64]) -> Step:
+        """Apply one action to each copy and restart the episodes that ended."""
+        rewards = np.zeros(self.num_envs, np.float32)
+        dones = np.zeros(self.num_envs, np.bool_)
+        cut_off: dict[int, NDArray[Any]] = {}
+        for index, env in enumerate(self._envs):
+            action = int(actions[index])
+            self._actions[index].append(action)
+            raw, rewards[index], terminated, truncated, _ = env.step(action + self._first_action)
+            observation = self._flat(raw)
+            if terminated or truncated:
+                dones[index] = True
+                if not terminated:
+                    cut_off[index] = observation
+                observation = self._restart(index)
+            self._observations[index] = observation
+        return Step(self._observations.copy(), rewards, dones, cut_off)
+
+    def get_state(self) -> list[bytes]:
+        """Per copy: the episode's number and the actions since it began."""
+        pairs = zip(self._episode, self._actions, strict=True)
+        return [json.dumps({"episode": episode, "actions": actions}).encode() for episode, actions in pairs]
+
+    def set_state(self, states: list[bytes]) -> None:
+        """Replay each copy's episode up to where it was."""
+        if len(states) != self.num_envs:
+            raise CheckpointUnusable(f"the checkpoint holds {len(states)} environments, this run has {self.num_envs}")
+        for index, state in enumerate(states):
+            fields = json.loads(state)
+            self._episode[index] = fields["episode"] - 1
+            self._observations[index] = self._restart(index)
+            for action in fields["actions"]:
+                self._observations[index] = self._flat(self._envs[index].step(action + self._first_action)[0])
+            self._actions[index] = list(fields["actions"])
+
+    def close(self) -> None:
+        """Close every copy."""
+        for env in self._envs:
+            env.close()
+
+    def _restart(self, index: int) -> NDArray[Any]:
+        self._episode[index] += 1
+        self._actions[index] = []
+        seed = np.random.SeedSequence([self._seed, index, self._episode[index]]).generate_state(1)[0]
+        return self._flat(self._envs[index].reset(seed=int(seed))[0])
+
+    def _flat(self, observation: Any) -> NDArray[Any]:
+        import gymnasium
+
+        if self._image:
+            return np.asarray(observation)
+        return np.asarray(gymnasium.spaces.flatten(self._space, observation), np.float32)

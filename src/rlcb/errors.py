@@ -1,0 +1,31 @@
+"""Every failure a user can meet: one line of text and an exit code."""
+
+
+class RlcbError(Exception):
+    """An expected failure: printed as one line, without a traceback."""
+
+    exit_code = 1
+
+
+class UsageError(RlcbError):
+    """A wrong flag, config value or name, found before any work started."""
+
+    exit_code = 2
+
+
+class Diverged(RlcbError):
+    """Training produced numbers that are not finite and cannot go on."""
+
+    exit_code = 3
+
+
+class CheckpointUnusable(RlcbError):
+    """A checkpoint is missing, damaged, foreign or of another run."""
+
+    exit_code = 5
+
+
+class ResourceError(RlcbError):
+    """Disk, memory or permissions do not suffice."""
+
+    exit_code = 6

@@ -1,0 +1,1 @@
+"""Executions: who runs where. An execution is a loop that moves rollouts and gradients."""

@@ -1,0 +1,69 @@
+"""Files that are either whole or not there."""
+
+import errno
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+from rlcb.errors import ResourceError
+
+_CHUNK = 256 * 1024
+_RETRIES = 3
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+TEMPORARY = ".tmp-"  # part of the name of every unfinished file
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Replace `path` by `data`: a reader, or a crash at any moment, meets the old content or the new, nothing else."""
+    for attempt in range(_RETRIES):
+        try:
+            _write_and_rename(path, data)
+            return
+        except OSError as error:
+            if error.errno in _FULL and attempt + 1 < _RETRIES:
+                time.sleep(0.5 * 2**attempt)  # somebody may be tidying up
+                continue
+            need = f"{len(data) / 2**20:.1f} MB"
+            raise ResourceError(f"{path} ({need}) cannot be written: {error.strerror}") from None
+
+
+def _write_and_rename(path: Path, data: bytes) -> None:
+    temporary = path.with_name(f".{path.name}{TEMPORARY}{os.getpid()}")
+    view = memoryview(data)
+    try:
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+        try:
+            while view:
+                view = view[os.write(descriptor, view[:_CHUNK]) :]
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        os.rename(temporary, path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
+    _sync_folder(path.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make the rename itself survive a power cut."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write a value as indented JSON, whole or not at all."""
+    write_whole(path, (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode())
+
+
+def sweep(folder: Path) -> list[str]:
+    """Remove what a killed process left half-written here; returns the names."""
+    leftovers = [entry for entry in folder.glob(f".*{TEMPORARY}*") if entry.is_file()]
+    for entry in leftovers:
+        entry.unlink(missing_ok=True)
+    return [entry.name for entry in leftovers]

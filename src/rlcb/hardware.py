@@ -1,0 +1,136 @@
+"""What this machine has and how its threads are divided: the only place that sets thread counts or the allocator."""
+
+import ctypes
+import math
+import os
+import platform
+import sys
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from rlcb.errors import UsageError
+
+# glibc's mallopt parameters (malloc.h).
+_M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_MAX = -1, -2, -4
+_THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
+_NOTABLE_FLAGS = ("avx", "avx2", "fma", "avx512f", "avx512_bf16", "avx512_vnni", "amx_tile", "amx_bf16")
+
+
+def usable_cpus() -> int:
+    """Cores this process may use: the smaller of its affinity and its cgroup's quota, at least 1."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    quota = cgroup_cpu_quota()
+    return max(1, min(cores, math.ceil(quota)) if quota else cores)
+
+
+def cgroup_cpu_quota(root: Path = Path("/sys/fs/cgroup"), membership: Path = Path("/proc/self/cgroup")) -> float | None:
+    """The tightest CPU quota of this process's cgroups in cores, or None where nothing limits it."""
+    quotas = []
+    for line in _read(membership).splitlines():
+        _, controllers, path = line.split(":", 2)
+        base = root if controllers == "" else root / "cpu"
+        if controllers and "cpu" not in controllers.split(","):
+            continue
+        folder = base / path.lstrip("/")
+        # A container sees its own group as the root, so every level that can be read counts.
+        for level in (folder, *folder.parents):
+            quotas.append(_quota_of(level))
+            if level == base:
+                break
+    return min((quota for quota in quotas if quota), default=None)
+
+
+def _quota_of(folder: Path) -> float | None:
+    """The quota written in one cgroup folder, version 2 or 1."""
+    words = _read(folder / "cpu.max").split() or [
+        _read(folder / "cpu.cfs_quota_us").strip(),
+        _read(folder / "cpu.cfs_period_us").strip(),
+    ]
+    try:
+        quota, period = float(words[0]), float(words[1])
+    except (ValueError, IndexError):
+        return None
+    return quota / period if quota > 0 and period > 0 else None
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:
+        return ""
+
+
+def prepare_process(num_threads: int | None) -> int:
+    """Set allocator and thread variables; call before torch is imported. Returns the number of threads."""
+    threads = num_threads or usable_cpus()
+    for name in _THREAD_VARIABLES:
+        os.environ[name] = str(threads)
+    keep_freed_memory()
+    return threads
+
+
+def keep_freed_memory() -> bool:
+    """Make glibc reuse freed memory instead of returning it: activations else fault in page by page every time."""
+    if sys.platform != "linux" or platform.libc_ver()[0] != "glibc":
+        return False
+    libc = ctypes.CDLL(None)
+    settings = ((_M_MMAP_MAX, 0), (_M_TRIM_THRESHOLD, -1), (_M_TOP_PAD, 64 * 2**20))
+    return all(libc.mallopt(key, value) == 1 for key, value in settings)
+
+
+def resolve_device(wanted: str) -> str:
+    """`cpu` or `cuda`; `auto` takes cuda where torch sees one, and asking for a missing one is an error."""
+    if wanted == "cpu":
+        return "cpu"
+    import torch
+
+    if torch.cuda.is_available():
+        return "cuda"
+    if wanted == "cuda":
+        raise UsageError("--device cuda: torch sees no CUDA device here; use --device cpu or --device auto")
+    return "cpu"
+
+
+def describe_machine() -> dict[str, Any]:
+    """The facts about this machine that a reader of a result needs."""
+    import psutil
+
+    quota = cgroup_cpu_quota()
+    return {
+        "cpu": cpu_model(),
+        "physical_cores": psutil.cpu_count(logical=False),
+        "logical_cores": psutil.cpu_count(),
+        "usable_cores": usable_cpus(),
+        "cgroup_quota": round(quota, 2) if quota else None,
+        "instruction_sets": instruction_sets(),
+        "memory_gb": round(psutil.virtual_memory().total / 2**30, 1),
+        "platform": platform.platform(),
+        "python": platform.python_version(),
+        "versions": {name: package_version(name) for name in ("torch", "procgen-mirror", "gymnasium", "numpy")},
+    }
+
+
+def cpu_model() -> str:
+    """The processor's name, as the system gives it."""
+    for line in _read(Path("/proc/cpuinfo")).splitlines():
+        if line.startswith("model name"):
+            return line.split(":", 1)[1].strip()
+    return platform.processor() or platform.machine()
+
+
+def instruction_sets() -> list[str]:
+    """The vector instruction sets that matter for speed, of those this processor has."""
+    for line in _read(Path("/proc/cpuinfo")).splitlines():
+        if line.startswith("flags"):
+            flags = set(line.split(":", 1)[1].split())
+            return [flag for flag in _NOTABLE_FLAGS if flag in flags]
+    return []
+
+
+def package_version(name: str) -> str | None:
+    """The installed version of a package, without importing it."""
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None

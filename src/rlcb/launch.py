@@ -1,0 +1,132 @@
+"""From a command line to a running training: configuration, run directory, pre-flight, start."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rlcb.config import Config, build_config
+from rlcb.console import note
+from rlcb.env_names import procgen_game
+from rlcb.errors import UsageError
+from rlcb.hardware import prepare_process, resolve_device
+from rlcb.metrics import INSTALL_TENSORBOARD, want_tensorboard
+from rlcb.run import RunDirectory, check_space, create_run, open_run, read_run
+from rlcb.signals import StopRequest
+
+Overrides = Mapping[str, tuple[str, Any]]
+LINE = "=" * 70
+
+
+def launch(
+    prog: str,
+    algorithm: str,
+    mode: str,
+    overrides: Overrides,
+    config_file: Path | None,
+    output_dir: Path | None,
+    resume: Path | None,
+) -> int:
+    """Check everything that can be checked, then train; returns the exit code."""
+    stop = StopRequest()
+    stop.install()
+    if resume:
+        config, algorithm, mode = _resumed_config(resume, overrides, config_file, output_dir)
+        path = resume
+    else:
+        config = _new_config(algorithm, mode, overrides, config_file, output_dir)
+        path = output_dir or Path("benchmarks") / mode
+    _check_tensorboard(config)
+    if config.hardware.device == "cuda":
+        resolve_device("cuda")
+    run = (open_run if resume else create_run)(path, config, algorithm, mode, note)
+    try:
+        check_space(run, _checkpoint_size(config), config.logging.keep_checkpoints)
+        return _train(prog, run, config, stop, resume is not None)
+    finally:
+        run.release()
+
+
+def _new_config(
+    algorithm: str, mode: str, overrides: Overrides, config_file: Path | None, output_dir: Path | None
+) -> Config:
+    """The file's configuration (by default the algorithm's own) with the flags on top."""
+    if config_file is None:
+        default = Path("config") / f"{algorithm}_{mode}.yaml"
+        config_file = default if default.exists() else None
+    changes = dict(overrides)
+    if "total_timesteps" in changes:
+        changes.setdefault("duration_hours", ("--total-timesteps", None))
+    if output_dir:
+        # Naming the run's place brings home the folders that a file put elsewhere.
+        for key in ("checkpoint_dir", "log_dir"):
+            changes.setdefault(key, ("--output-dir", None))
+    return build_config(config_file, changes)
+
+
+def _resumed_config(
+    path: Path, overrides: Overrides, config_file: Path | None, output_dir: Path | None
+) -> tuple[Config, str, str]:
+    """The configuration a run was started with, with what may change on top."""
+    from rlcb.cli import RESUMABLE_KEYS
+
+    for given, flag in ((config_file, "--config"), (output_dir, "--output-dir")):
+        if given:
+            raise UsageError(f"{flag}: not together with --resume, which takes it from the run")
+    for key, (flag, _) in overrides.items():
+        if key not in RESUMABLE_KEYS:
+            raise UsageError(f"{flag}: cannot change when a run is resumed; start a new run instead")
+    config, algorithm, mode = read_run(path)
+    changes = dict(overrides)
+    if "total_timesteps" in changes:
+        changes.setdefault("duration_hours", ("--total-timesteps", None))
+    return build_config(None, changes, base=config), algorithm, mode
+
+
+def _check_tensorboard(config: Config) -> None:
+    if not want_tensorboard(config.logging.tensorboard) and config.logging.tensorboard == "auto":
+        note(f"TensorBoard is not installed, its files are not written: {INSTALL_TENSORBOARD}")
+
+
+def _checkpoint_size(config: Config) -> int:
+    """Bytes of a checkpoint, roughly: weights with two moments, and the environments' states."""
+    per_env = 50_000 if procgen_game(config.env.name) else 2_000
+    return 3 * 4 * 700_000 + per_env * config.env.num_envs
+
+
+def _train(prog: str, run: RunDirectory, config: Config, stop: StopRequest, resume: bool) -> int:
+    """Set the process up, import the heavy half of the program and run it."""
+    threads = prepare_process(config.hardware.num_threads)
+    from rlcb.execution.sequential import Session, train
+
+    device = resolve_device(config.hardware.device)
+    if device == "cpu" and config.hardware.device == "auto":
+        note("no CUDA device: training on the CPU")
+    print(banner(run, config, device, threads), flush=True)
+    outcome = train(Session(run, config, device, threads, resume), stop)
+    if outcome.status == "interrupted":
+        run.event("interrupted", signal=stop.signal, env_steps=outcome.env_steps)
+        command = prog if prog.startswith("rlcb") else f"python {prog}"
+        print(f"Interrupted and saved. Resume with: {command} --resume {run.path}", flush=True)
+    return stop.exit_code
+
+
+def banner(run: RunDirectory, config: Config, device: str, threads: int) -> str:
+    """What is about to run, for a person."""
+    env, training = config.env, config.training
+    timed = training.duration_hours
+    kind = "Timed Benchmark" if timed else "Fixed Steps"
+    lines = [LINE, f"{run.algorithm.upper()} {run.mode.capitalize()} Training - {kind}", LINE]
+    lines.append(f"Environment: {env.name}")
+    if procgen_game(env.name):
+        levels = f"{env.num_levels} from {env.start_level}" if env.num_levels else "all"
+        lines.append(f"Levels: {levels}, {env.distribution_mode}")
+    lines.append(f"Num environments: {env.num_envs}")
+    lines.append(
+        f"Rollout: {training.n_steps} steps, minibatches of {config.minibatch_size}, {training.n_epochs} epochs"
+    )
+    if config.minibatch_size < training.batch_size:
+        lines.append(f"Note: batch_size {training.batch_size} exceeds the rollout, which is learned from whole")
+    lines.append(f"Duration: {timed:g} hours" if timed else f"Total timesteps: {training.total_timesteps:,}")
+    lines.append(f"Device: {device} (CPU threads: {threads})")
+    lines.append(f"Output: {run.path}")
+    return "\n".join([*lines, LINE])

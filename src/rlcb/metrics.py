@@ -1,0 +1,116 @@
+"""The history of a run: one line of JSON per update, and the same numbers for TensorBoard."""
+
+import json
+import os
+import socket
+import time
+from importlib.util import find_spec
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from rlcb.errors import ResourceError, UsageError
+
+Metrics = dict[str, Any]
+INSTALL_TENSORBOARD = "pip install 'rl-cluster-benchmark[tensorboard]'"
+
+
+def want_tensorboard(setting: bool | str) -> bool:
+    """Whether to write TensorBoard events; asking for them without the package is an error that names the remedy."""
+    installed = find_spec("tensorboard") is not None
+    if setting is True and not installed:
+        raise UsageError(f"logging.tensorboard: TensorBoard is not installed: {INSTALL_TENSORBOARD}")
+    return installed and bool(setting)
+
+
+def read_history(path: Path) -> list[Metrics]:
+    """The lines of a metrics.jsonl; a last line cut off by a crash is left out."""
+    history: list[Metrics] = []
+    if not path.exists():
+        return history
+    for line in path.read_text(encoding="utf-8").splitlines():
+        try:
+            history.append(json.loads(line))
+        except json.JSONDecodeError:
+            break
+    return history
+
+
+def as_columns(history: list[Metrics]) -> dict[str, list[Any]]:
+    """One list per metric, all of the same length."""
+    names = dict.fromkeys(name for line in history for name in line)
+    return {name: [line.get(name) for line in history] for name in names}
+
+
+class MetricsWriter:
+    """Appends updates to metrics.jsonl and, if asked, to a TensorBoard event file."""
+
+    def __init__(self, folder: Path, tensorboard: bool, resume_after: int = 0):
+        """`resume_after`: keep the lines up to this update and drop what a crash left behind it."""
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / "metrics.jsonl"
+        self.history = [line for line in read_history(path) if line["update"] <= resume_after]
+        path.write_text("".join(_as_line(line) for line in self.history), encoding="utf-8")
+        self._file = path.open("a", encoding="utf-8")
+        purge_after = self.history[-1]["step"] if self.history else None
+        self._events = EventWriter(folder, purge_after) if tensorboard else None
+
+    def write(self, metrics: Metrics) -> None:
+        """Append one update."""
+        self.history.append(metrics)
+        try:
+            self._file.write(_as_line(metrics))
+            self._file.flush()
+            if self._events:
+                self._events.write(metrics)
+        except OSError as error:
+            raise ResourceError(f"{self._file.name} cannot be written: {error.strerror}") from None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._file.close()
+        if self._events:
+            self._events.close()
+
+
+class EventWriter:
+    """Writes scalars in TensorBoard's file format, synchronously: no thread that could lose the last ones."""
+
+    def __init__(self, folder: Path, purge_after: int | None):
+        from tensorboard.compat.proto import event_pb2
+        from tensorboard.summary.writer.record_writer import RecordWriter
+
+        self._proto: Any = event_pb2
+        name = f"events.out.tfevents.{int(time.time())}.{socket.gethostname()}.{os.getpid()}"
+        self._file = (folder / name).open("wb")
+        self._records: Any = RecordWriter(self._file)
+        self._write(event_pb2.Event(wall_time=time.time(), file_version="brain.Event:2"))
+        if purge_after is not None:
+            # Tells TensorBoard to forget what earlier files say beyond this step.
+            start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
+            self._write(event_pb2.Event(wall_time=time.time(), step=purge_after + 1, session_log=start))
+
+    def write(self, metrics: Metrics) -> None:
+        """Write every number of one update under its own name."""
+        from tensorboard.compat.proto import summary_pb2
+
+        numbers = {name: value for name, value in metrics.items() if isinstance(value, int | float) and "/" in name}
+        values = [summary_pb2.Summary.Value(tag=name, simple_value=value) for name, value in numbers.items()]
+        summary = summary_pb2.Summary(value=values)
+        self._write(self._proto.Event(wall_time=time.time(), step=metrics["step"], summary=summary))
+
+    def _write(self, event: Any) -> None:
+        self._records.write(event.SerializeToString())
+        self._file.flush()
+
+    def close(self) -> None:
+        """Finish the file."""
+        self._file.close()
+
+
+def _as_line(metrics: Metrics) -> str:
+    return json.dumps(metrics) + "\n"

@@ -1,0 +1,63 @@
+"""Memory and processor time of the whole process tree."""
+
+import resource
+import time
+
+import psutil
+
+from rlcb.hardware import usable_cpus
+
+
+class ResourceMeter:
+    """Samples the tree when asked and remembers peak and mean."""
+
+    def __init__(self) -> None:
+        self._process = psutil.Process()
+        self._started = self._last = time.perf_counter()
+        self._cpu_at_start = self._cpu_at_last = self._cpu_seconds()
+        self._cores = usable_cpus()
+        self.peak_bytes = 0
+        self._sum_bytes, self._samples = 0, 0
+
+    def sample(self) -> tuple[float, float]:
+        """Memory in GB now, and the share of the usable cores busy since the last sample in percent."""
+        used = self._memory()
+        self.peak_bytes = max(self.peak_bytes, used, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+        self._sum_bytes += used
+        self._samples += 1
+        now, cpu = time.perf_counter(), self._cpu_seconds()
+        share = (cpu - self._cpu_at_last) / max(now - self._last, 1e-9) / self._cores
+        self._last, self._cpu_at_last = now, cpu
+        return used / 2**30, 100 * share
+
+    def totals(self) -> dict[str, float | None]:
+        """Peak and mean memory in GB and the mean share of the usable cores in percent."""
+        elapsed = max(self._last - self._started, 1e-9)
+        share = (self._cpu_at_last - self._cpu_at_start) / elapsed / self._cores
+        return {
+            "peak_memory_gb": round(self.peak_bytes / 2**30, 3),
+            "average_memory_gb": round(self._sum_bytes / self._samples / 2**30, 3) if self._samples else None,
+            "cpu_percent": round(100 * share, 1),
+        }
+
+    def _tree(self) -> list[psutil.Process]:
+        return [self._process, *self._process.children(recursive=True)]
+
+    def _memory(self) -> int:
+        total = 0
+        for process in self._tree():
+            try:
+                total += process.memory_info().rss
+            except psutil.NoSuchProcess:  # it ended between listing and asking
+                continue
+        return total
+
+    def _cpu_seconds(self) -> float:
+        total = 0.0
+        for process in self._tree():
+            try:
+                times = process.cpu_times()
+            except psutil.NoSuchProcess:
+                continue
+            total += times.user + times.system
+        return total

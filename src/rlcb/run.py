@@ -1,0 +1,169 @@
+"""The run directory: who owns it, what is in it, and whether there is room for it."""
+
+import fcntl
+import json
+import os
+import shutil
+import socket
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rlcb.config import Config, build_config
+from rlcb.errors import CheckpointUnusable, ResourceError, UsageError
+from rlcb.files import sweep, write_whole
+
+Note = Callable[[str], None]
+_LOCK = ".lock"
+
+
+@dataclass(frozen=True)
+class RunDirectory:
+    """Where everything of one run is kept."""
+
+    path: Path
+    checkpoints: Path
+    logs: Path
+    algorithm: str
+    mode: str
+    locks: tuple[tuple[Path, int], ...]
+
+    @property
+    def prefix(self) -> str:
+        """How the names of this run's checkpoints begin."""
+        return f"{self.algorithm}_{self.mode}"
+
+    def event(self, name: str, **fields: Any) -> None:
+        """Append something that happened to events.jsonl."""
+        line = json.dumps({"time": time.strftime("%Y-%m-%dT%H:%M:%S%z"), "event": name, **fields})
+        try:
+            with (self.path / "events.jsonl").open("a", encoding="utf-8") as file:
+                file.write(line + "\n")
+        except OSError as error:
+            raise ResourceError(f"{self.path / 'events.jsonl'} cannot be written: {error.strerror}") from None
+
+    def release(self) -> None:
+        """Give the directory up to others."""
+        for folder, descriptor in self.locks:
+            (folder / _LOCK).unlink(missing_ok=True)
+            os.close(descriptor)
+
+
+def create_run(path: Path, config: Config, algorithm: str, mode: str, note: Note) -> RunDirectory:
+    """Make a new run directory; a run that is already there is moved aside, never overwritten."""
+    if path.exists() and not path.is_dir():
+        raise UsageError(f"--output-dir {path}: is a file")
+    for folder in _roots(path, config, algorithm, mode):
+        if _holds_run(folder):
+            os.close(_lock(folder, note))
+            _set_aside(folder, note)
+    if any(entry.is_file() for part in ("checkpoints", "logs") for entry in (path / part).rglob("*")):
+        raise UsageError(f"--output-dir {path}: holds files that are not a run's; choose another directory")
+    run = _open(path, config, algorithm, mode, note)
+    identity = {"algorithm": algorithm, "mode": mode, "format": 1}
+    write_whole(path / "run.json", (json.dumps(identity) + "\n").encode())
+    write_whole(path / "config.yaml", config.to_yaml().encode())
+    return run
+
+
+def open_run(path: Path, config: Config, algorithm: str, mode: str, note: Note) -> RunDirectory:
+    """Open an existing run directory to go on in it."""
+    run = _open(path, config, algorithm, mode, note)
+    for folder in (run.path, run.checkpoints):
+        for name in sweep(folder):
+            note(f"removed unfinished {folder / name}")
+    write_whole(path / "config.yaml", config.to_yaml().encode())
+    return run
+
+
+def read_run(path: Path) -> tuple[Config, str, str]:
+    """Configuration, algorithm and mode of the run in a directory."""
+    if not (path / "run.json").is_file() or not (path / "config.yaml").is_file():
+        raise CheckpointUnusable(f"{path}: holds no run to resume (no run.json and config.yaml)")
+    try:
+        identity = json.loads((path / "run.json").read_text(encoding="utf-8"))
+        algorithm, mode = str(identity["algorithm"]), str(identity["mode"])
+    except (ValueError, KeyError, TypeError):
+        raise CheckpointUnusable(f"{path / 'run.json'}: damaged") from None
+    return build_config(path / "config.yaml", {}), algorithm, mode
+
+
+def _folders(path: Path, config: Config, algorithm: str, mode: str) -> tuple[Path, Path]:
+    """Where checkpoints and logs go: into the run directory, unless the configuration says otherwise."""
+    logging = config.logging
+    checkpoints = Path(logging.checkpoint_dir) if logging.checkpoint_dir else path / "checkpoints"
+    logs = Path(logging.log_dir) if logging.log_dir else path / "logs"
+    return checkpoints, logs / f"{algorithm.upper()}_{mode.capitalize()}"
+
+
+def _roots(path: Path, config: Config, algorithm: str, mode: str) -> list[Path]:
+    """The folders that belong to one run alone: its directory, and what was put outside of it."""
+    outside = [folder for folder in _folders(path, config, algorithm, mode) if path not in folder.parents]
+    return [path, *outside]
+
+
+def _holds_run(folder: Path) -> bool:
+    names = ("run.json", "config.yaml", "metrics.jsonl")
+    return any((folder / name).exists() for name in names) or any(folder.glob("*_step_*.pt"))
+
+
+def _open(path: Path, config: Config, algorithm: str, mode: str, note: Note) -> RunDirectory:
+    checkpoints, logs = _folders(path, config, algorithm, mode)
+    try:
+        for folder in (path, checkpoints, logs):
+            folder.mkdir(parents=True, exist_ok=True)
+            probe = folder / f".probe{os.getpid()}"
+            probe.touch()
+            probe.unlink()
+    except OSError as error:
+        raise ResourceError(f"{error.filename}: cannot be written to: {error.strerror}") from None
+    locks = tuple((folder, _lock(folder, note)) for folder in _roots(path, config, algorithm, mode))
+    return RunDirectory(path, checkpoints, logs, algorithm, mode, locks)
+
+
+def _lock(path: Path, note: Note) -> int:
+    """Take the directory's lock, which the kernel drops when its owner dies; returns the open descriptor."""
+    try:
+        descriptor = os.open(path / _LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+    except OSError as error:
+        raise ResourceError(f"{path}: cannot be written to: {error.strerror}") from None
+    owner = os.read(descriptor, 200).decode(errors="replace").strip()
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        raise UsageError(
+            f"{path}: in use by another run ({owner or 'just starting'}); choose another directory"
+        ) from None
+    if owner:
+        note(f"{path}: took over the lock of a process that is gone ({owner})")
+    os.ftruncate(descriptor, 0)
+    os.pwrite(descriptor, f"pid {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
+    return descriptor
+
+
+def _set_aside(path: Path, note: Note) -> None:
+    """Rename a finished run's directory to the first free `<name>.1`, `<name>.2`, …"""
+    path = path.resolve()
+    number = 1
+    while (target := path.with_name(f"{path.name}.{number}")).exists():
+        number += 1
+    try:
+        (path / _LOCK).unlink(missing_ok=True)
+        path.rename(target)
+    except OSError as error:
+        raise ResourceError(f"{path}: cannot be moved aside: {error.strerror}") from None
+    note(f"the earlier run in {path} was moved to {target}")
+
+
+def check_space(run: RunDirectory, checkpoint_bytes: int, keep: int) -> None:
+    """Refuse to start where the checkpoints to come would not fit three times over."""
+    need = 3 * checkpoint_bytes * (keep + 1)
+    free = shutil.disk_usage(run.checkpoints).free
+    if free < need:
+        raise ResourceError(
+            f"{run.checkpoints}: {need / 2**20:.0f} MB needed for checkpoints, {free / 2**20:.0f} MB free; "
+            "free some space, keep fewer checkpoints (keep_checkpoints) or choose another directory"
+        )

@@ -1,0 +1,187 @@
+"""The end of a run in figures: benchmark_metrics.json, training_summary.json, metrics.json and the block on screen."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import numpy as np
+
+from rlcb.config import Config
+from rlcb.envs.episodes import EpisodeTracker
+from rlcb.files import write_json
+from rlcb.hardware import describe_machine
+from rlcb.metrics import Metrics, as_columns
+from rlcb.run import RunDirectory
+
+FINAL_UPDATES = 10  # updates that the final FPS is measured over
+LINE = "=" * 70
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How far a run is, as its summary needs it."""
+
+    status: str  # running, finished, interrupted, diverged
+    started: datetime
+    ended: datetime
+    seconds: float
+    env_steps: int
+    updates: int
+    skipped_steps: int
+    episodes: EpisodeTracker
+    history: list[Metrics]
+    resources: dict[str, float | None]
+    device: str
+    num_threads: int
+
+
+def write_summaries(run: RunDirectory, config: Config, outcome: Outcome) -> None:
+    """Write the three JSON files of a run."""
+    write_json(run.path / "metrics.json", as_columns(outcome.history))
+    write_json(run.path / "benchmark_metrics.json", benchmark_metrics(run, config, outcome))
+    write_json(run.path / "training_summary.json", training_summary(run, outcome))
+
+
+def benchmark_metrics(run: RunDirectory, config: Config, outcome: Outcome) -> dict[str, Any]:
+    """Everything a comparison needs to know of a run."""
+    rewards = _rewards(outcome.episodes)
+    hours = outcome.seconds / 3600
+    return {
+        "algorithm": run.algorithm.upper(),
+        "training_mode": run.mode,
+        "status": outcome.status,
+        "start_time": outcome.started.isoformat(timespec="seconds"),
+        "end_time": outcome.ended.isoformat(timespec="seconds"),
+        "duration_hours": hours,
+        "total_timesteps": outcome.env_steps,
+        "total_updates": outcome.updates,
+        "average_fps": average_fps(outcome),
+        "final_fps": final_fps(outcome.history),
+        "skipped_optimizer_steps": outcome.skipped_steps,
+        "performance": {
+            **rewards,
+            "average_reward_last_100_episodes": rewards["final_reward"],
+            "best_episode_reward": outcome.episodes.best_episode,
+            "num_episodes": outcome.episodes.num_episodes,
+        },
+        "resource_usage": outcome.resources,
+        "efficiency": {
+            "timesteps_per_hour": outcome.env_steps / hours if hours else None,
+            "convergence_rate": _convergence_rate(rewards, outcome.env_steps),
+            "reward_std": rewards["final_reward_std"],
+        },
+        "time_shares": time_shares(outcome.history),
+        "hardware": {**describe_machine(), "device": outcome.device, "num_threads": outcome.num_threads},
+        "config": config.model_dump(mode="json"),
+    }
+
+
+def training_summary(run: RunDirectory, outcome: Outcome) -> dict[str, Any]:
+    """The short form."""
+    rewards = _rewards(outcome.episodes)
+    return {
+        "algorithm": run.algorithm.upper(),
+        "mode": run.mode,
+        "status": outcome.status,
+        "duration_hours": outcome.seconds / 3600,
+        "total_timesteps": outcome.env_steps,
+        "total_updates": outcome.updates,
+        "avg_fps": average_fps(outcome),
+        "final_fps": final_fps(outcome.history),
+        "peak_memory_gb": outcome.resources["peak_memory_gb"],
+        "initial_reward": rewards["initial_reward"],
+        "final_reward": rewards["final_reward"],
+        "best_reward": rewards["best_reward"],
+        "num_episodes": outcome.episodes.num_episodes,
+    }
+
+
+def _rewards(episodes: EpisodeTracker) -> dict[str, float | None]:
+    initial, recent = episodes.initial(), episodes.recent()
+    return {
+        "initial_reward": initial[0] if initial else None,
+        "initial_reward_std": initial[1] if initial else None,
+        "final_reward": recent[0] if recent else None,
+        "final_reward_std": recent[1] if recent else None,
+        "best_reward": episodes.best_mean,
+    }
+
+
+def _convergence_rate(rewards: dict[str, float | None], env_steps: int) -> float | None:
+    """Reward gained per million steps, from the initial to the final reward."""
+    initial, final = rewards["initial_reward"], rewards["final_reward"]
+    if initial is None or final is None or not env_steps:
+        return None
+    return (final - initial) / (env_steps / 1e6)
+
+
+def average_fps(outcome: Outcome) -> float | None:
+    """Environment steps per second of training time."""
+    return outcome.env_steps / outcome.seconds if outcome.seconds else None
+
+
+def final_fps(history: list[Metrics]) -> float | None:
+    """Environment steps per second over the last updates."""
+    last = history[-FINAL_UPDATES - 1 :]
+    if len(last) < 2:
+        return history[-1]["time/fps"] if history else None
+    seconds = last[-1]["time"] - last[0]["time"]
+    return float((last[-1]["step"] - last[0]["step"]) / seconds) if seconds else None
+
+
+def time_shares(history: list[Metrics]) -> dict[str, float]:
+    """Where the time of the whole run went, in parts of 1."""
+    names = ("env", "acting", "learning", "other")
+    spent = {name: float(np.sum([line[f"time/{name}_seconds"] for line in history])) for name in names}
+    total = sum(spent.values())
+    return {name: round(seconds / total, 4) for name, seconds in spent.items()} if total else {}
+
+
+def summary_block(run: RunDirectory, config: Config, outcome: Outcome) -> str:
+    """The TRAINING SUMMARY shown at the end."""
+    rewards, episodes = _rewards(outcome.episodes), outcome.episodes
+    shares = time_shares(outcome.history)
+    waiting = "not every environment has finished its first episode"
+    lines = [
+        LINE,
+        "TRAINING SUMMARY",
+        LINE,
+        f"Duration: {outcome.seconds / 3600:.2f} hours" + _status_note(outcome),
+        f"Total Environments: {config.env.num_envs}",
+        f"Total Timesteps: {outcome.env_steps:,}",
+        f"Total Updates: {outcome.updates:,}",
+        f"Average FPS: {_number(average_fps(outcome), ',.0f')}",
+        f"Final FPS: {_number(final_fps(outcome.history), ',.0f')}",
+        "",
+        "Performance:",
+        f"  Initial Reward: {_spread(rewards, 'initial_reward', waiting)}",
+        f"  Final Reward: {_spread(rewards, 'final_reward', 'no episode has finished')}",
+        f"  Best Reward: {_number(rewards['best_reward'], '.2f', f'only {episodes.num_episodes} of 100 episodes')}",
+        f"  Episodes: {episodes.num_episodes:,}",
+        "",
+        "Resource Usage:",
+        f"  Peak Memory: {_number(outcome.resources['peak_memory_gb'], '.2f')} GB",
+        f"  CPU: {_number(outcome.resources['cpu_percent'], '.0f')} % of the usable cores",
+        "  Time: " + ", ".join(f"{name} {100 * share:.0f} %" for name, share in shares.items()),
+        "",
+        f"Results saved to: {run.path}",
+        LINE,
+    ]
+    if outcome.skipped_steps:
+        lines.insert(7, f"Skipped Optimizer Steps (not finite): {outcome.skipped_steps:,}")
+    return "\n".join(lines)
+
+
+def _status_note(outcome: Outcome) -> str:
+    return "" if outcome.status == "finished" else f" ({outcome.status})"
+
+
+def _number(value: float | None, form: str, why_not: str = "") -> str:
+    if value is None:
+        return f"n/a ({why_not})" if why_not else "n/a"
+    return format(value, form)
+
+
+def _spread(rewards: dict[str, float | None], key: str, why_not: str) -> str:
+    mean, std = rewards[key], rewards[f"{key}_std"]
+    return f"n/a ({why_not})" if mean is None or std is None else f"{mean:.2f} ± {std:.2f}"
