@@ -38,7 +38,13 @@ def rlcb(*arguments: str | Path, timeout: float = 300, env: dict[str, str] | Non
 def run(command: Sequence[str], timeout: float = 300, env: dict[str, str] | None = None) -> Finished:
     """Run any command in the repository root and wait for it."""
     done = subprocess.run(
-        command, cwd=ROOT, capture_output=True, text=True, timeout=timeout, env={**os.environ, **(env or {})}, check=False
+        command,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        env={**os.environ, **(env or {})},
+        check=False,
     )
     return Finished(done.args, done.returncode, done.stdout, done.stderr)
 

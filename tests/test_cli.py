@@ -69,7 +69,9 @@ def test_missing_cuda_is_exit_2_and_auto_says_so(tmp_path) -> None:
         pytest.skip("this machine has a CUDA device")
     rlcb("train", "ppo", "--device", "cuda", "--output-dir", tmp_path / "a").assert_one_line_error(2, "cuda", "cpu")
     assert not (tmp_path / "a").exists()
-    done = rlcb("train", "ppo", "--device", "auto", *CARTPOLE, "--total-timesteps", "256", "--output-dir", tmp_path / "b")
+    done = rlcb(
+        "train", "ppo", "--device", "auto", *CARTPOLE, "--total-timesteps", "256", "--output-dir", tmp_path / "b"
+    )
     assert done.returncode == 0
     assert "no CUDA device" in done.stderr
 

@@ -93,7 +93,8 @@ def test_round_trip_through_yaml(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "value"), [("1e-4", 1e-4), ("5E5", 5e5), ("25_000_000", 25_000_000), ("null", None), ("true", True), ("cpu", "cpu")]
+    ("text", "value"),
+    [("1e-4", 1e-4), ("5E5", 5e5), ("25_000_000", 25_000_000), ("null", None), ("true", True), ("cpu", "cpu")],
 )
 def test_scalars_are_what_people_mean(text: str, value: object) -> None:
     assert parse_scalar(text) == value
@@ -194,7 +195,9 @@ def test_values_out_of_range_name_the_flag_and_the_range(key: str, value: object
 @settings(max_examples=200, deadline=None)
 @given(
     key=st.sampled_from(["num_envs", "num_threads", "n_steps", "batch_size", "n_epochs", "total_timesteps"]),
-    value=st.one_of(st.integers(max_value=0), st.floats(allow_nan=True).filter(lambda x: not x.is_integer()), st.text()),
+    value=st.one_of(
+        st.integers(max_value=0), st.floats(allow_nan=True).filter(lambda x: not x.is_integer()), st.text()
+    ),
 )
 def test_generated_rubbish_is_a_usage_error(key: str, value: object) -> None:
     with pytest.raises(UsageError):

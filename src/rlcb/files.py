@@ -56,6 +56,30 @@ def _sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
+class Appender:
+    """A file that only grows. Nothing is buffered: what was written is there, and closing cannot fail."""
+
+    def __init__(self, path: Path):
+        self._path = path
+        try:
+            self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        except OSError as error:
+            raise ResourceError(f"{path} cannot be written: {error.strerror}") from None
+
+    def write(self, data: bytes) -> None:
+        """Append all of `data`."""
+        view = memoryview(data)
+        try:
+            while view:
+                view = view[os.write(self._descriptor, view) :]
+        except OSError as error:
+            raise ResourceError(f"{self._path} cannot be written: {error.strerror}") from None
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._descriptor)
+
+
 def write_json(path: Path, value: Any) -> None:
     """Write a value as indented JSON, whole or not at all."""
     write_whole(path, (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode())

@@ -1,5 +1,6 @@
 """From a command line to a running training: configuration, run directory, pre-flight, start."""
 
+import contextlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -7,7 +8,7 @@ from typing import Any
 from rlcb.config import Config, build_config
 from rlcb.console import note
 from rlcb.env_names import procgen_game
-from rlcb.errors import UsageError
+from rlcb.errors import ResourceError, RlcbError, UsageError
 from rlcb.hardware import prepare_process, resolve_device
 from rlcb.metrics import INSTALL_TENSORBOARD, want_tensorboard
 from rlcb.run import RunDirectory, check_space, create_run, open_run, read_run
@@ -42,6 +43,10 @@ def launch(
     try:
         check_space(run, _checkpoint_size(config), config.logging.keep_checkpoints)
         return _train(prog, run, config, stop, resume is not None)
+    except RlcbError as error:
+        with contextlib.suppress(ResourceError):  # a full disk takes no record of being full
+            run.event("failed", reason=str(error), exit_code=error.exit_code)
+        raise
     finally:
         run.release()
 

@@ -1,5 +1,6 @@
 """The history of a run: one line of JSON per update, and the same numbers for TensorBoard."""
 
+import io
 import json
 import os
 import socket
@@ -9,7 +10,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from rlcb.errors import ResourceError, UsageError
+from rlcb.errors import UsageError
+from rlcb.files import Appender, write_whole
 
 Metrics = dict[str, Any]
 INSTALL_TENSORBOARD = "pip install 'rl-cluster-benchmark[tensorboard]'"
@@ -50,21 +52,17 @@ class MetricsWriter:
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / "metrics.jsonl"
         self.history = [line for line in read_history(path) if line["update"] <= resume_after]
-        path.write_text("".join(_as_line(line) for line in self.history), encoding="utf-8")
-        self._file = path.open("a", encoding="utf-8")
+        write_whole(path, b"".join(_as_line(line) for line in self.history))
+        self._file = Appender(path)
         purge_after = self.history[-1]["step"] if self.history else None
         self._events = EventWriter(folder, purge_after) if tensorboard else None
 
     def write(self, metrics: Metrics) -> None:
         """Append one update."""
         self.history.append(metrics)
-        try:
-            self._file.write(_as_line(metrics))
-            self._file.flush()
-            if self._events:
-                self._events.write(metrics)
-        except OSError as error:
-            raise ResourceError(f"{self._file.name} cannot be written: {error.strerror}") from None
+        self._file.write(_as_line(metrics))
+        if self._events:
+            self._events.write(metrics)
 
     def __enter__(self) -> Self:
         return self
@@ -86,8 +84,8 @@ class EventWriter:
 
         self._proto: Any = event_pb2
         name = f"events.out.tfevents.{int(time.time())}.{socket.gethostname()}.{os.getpid()}"
-        self._file = (folder / name).open("wb")
-        self._records: Any = RecordWriter(self._file)
+        self._file = Appender(folder / name)
+        self._framed: Any = RecordWriter
         self._write(event_pb2.Event(wall_time=time.time(), file_version="brain.Event:2"))
         if purge_after is not None:
             # Tells TensorBoard to forget what earlier files say beyond this step.
@@ -104,13 +102,14 @@ class EventWriter:
         self._write(self._proto.Event(wall_time=time.time(), step=metrics["step"], summary=summary))
 
     def _write(self, event: Any) -> None:
-        self._records.write(event.SerializeToString())
-        self._file.flush()
+        record = io.BytesIO()
+        self._framed(record).write(event.SerializeToString())
+        self._file.write(record.getvalue())
 
     def close(self) -> None:
         """Finish the file."""
         self._file.close()
 
 
-def _as_line(metrics: Metrics) -> str:
-    return json.dumps(metrics) + "\n"
+def _as_line(metrics: Metrics) -> bytes:
+    return json.dumps(metrics).encode() + b"\n"

@@ -13,7 +13,7 @@ from typing import Any
 
 from rlcb.config import Config, build_config
 from rlcb.errors import CheckpointUnusable, ResourceError, UsageError
-from rlcb.files import sweep, write_whole
+from rlcb.files import Appender, sweep, write_whole
 
 Note = Callable[[str], None]
 _LOCK = ".lock"
@@ -38,11 +38,11 @@ class RunDirectory:
     def event(self, name: str, **fields: Any) -> None:
         """Append something that happened to events.jsonl."""
         line = json.dumps({"time": time.strftime("%Y-%m-%dT%H:%M:%S%z"), "event": name, **fields})
+        file = Appender(self.path / "events.jsonl")
         try:
-            with (self.path / "events.jsonl").open("a", encoding="utf-8") as file:
-                file.write(line + "\n")
-        except OSError as error:
-            raise ResourceError(f"{self.path / 'events.jsonl'} cannot be written: {error.strerror}") from None
+            file.write(line.encode() + b"\n")
+        finally:
+            file.close()
 
     def release(self) -> None:
         """Give the directory up to others."""

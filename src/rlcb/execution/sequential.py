@@ -66,29 +66,39 @@ def train(session: Session, stop: StopRequest) -> Outcome:
     state, run, config = session.state, session.run, session.config
     tensorboard = want_tensorboard(config.logging.tensorboard)
     with MetricsWriter(run.logs, tensorboard, state.progress.updates) as writer, Console("Training") as console:
-        if not state.progress.updates:
-            session.save("step_0")
-        mark = session.seconds()
-        last_update = 0.0
-        while stop.signal is None and not _reached(session, last_update):
-            update, seconds = _one_update(session)
-            now = session.seconds()
-            last_update, mark = now - mark, now
-            metrics = _metrics(session, update, seconds, last_update)
-            writer.write(metrics)
-            _refuse_divergence(session, update, writer)
-            if state.progress.updates % config.logging.log_interval == 0:
-                console.line(update_line(metrics))
-            console.progress(_fraction(session), f"{metrics['time/fps']:,.0f} FPS")
-            if session.save_due():
-                session.save(f"step_{state.progress.env_steps}")
-                write_summaries(run, config, _outcome(session, "running", writer.history))
+        try:
+            _loop(session, stop, writer, console)
+        except Diverged:
+            write_summaries(run, config, _outcome(session, "diverged", writer.history))
+            raise
         status = "finished" if stop.signal is None else "interrupted"
         session.save("final" if stop.signal is None else f"step_{state.progress.env_steps}")
         outcome = _outcome(session, status, writer.history)
     write_summaries(run, config, outcome)
     print(summary_block(run, config, outcome), flush=True)
     return outcome
+
+
+def _loop(session: Session, stop: StopRequest, writer: MetricsWriter, console: Console) -> None:
+    """The training loop: collect, learn, log, save, until it is time to stop."""
+    state, config = session.state, session.config
+    if not state.progress.updates:
+        session.save("step_0")
+    mark = session.seconds()
+    last_update = 0.0
+    while stop.signal is None and not _reached(session, last_update):
+        update, seconds = _one_update(session)
+        now = session.seconds()
+        last_update, mark = now - mark, now
+        metrics = _metrics(session, update, seconds, now, last_update)
+        writer.write(metrics)
+        _refuse_divergence(session, update)
+        if state.progress.updates % config.logging.log_interval == 0:
+            console.line(update_line(metrics))
+        console.progress(_fraction(session), f"{metrics['time/fps']:,.0f} FPS")
+        if session.save_due():
+            session.save(f"step_{state.progress.env_steps}")
+            write_summaries(session.run, config, _outcome(session, "running", writer.history))
 
 
 def _one_update(session: Session) -> tuple[Update, dict[str, float]]:
@@ -112,7 +122,7 @@ def _one_update(session: Session) -> tuple[Update, dict[str, float]]:
     }
 
 
-def _metrics(session: Session, update: Update, seconds: dict[str, float], elapsed: float) -> Metrics:
+def _metrics(session: Session, update: Update, seconds: dict[str, float], now: float, elapsed: float) -> Metrics:
     """The line of one update, under the names that docs/metrics.md explains."""
     state = session.state
     episodes = state.collector.episodes
@@ -122,7 +132,7 @@ def _metrics(session: Session, update: Update, seconds: dict[str, float], elapse
     return {
         "update": state.progress.updates,
         "step": state.progress.env_steps,
-        "time": round(session.seconds(), 4),
+        "time": round(now, 4),
         "rollout/ep_reward_mean": recent[0] if recent else None,
         "rollout/ep_reward_std": recent[1] if recent else None,
         "rollout/ep_len_mean": sum(lengths) / len(lengths) if lengths else None,
@@ -137,7 +147,7 @@ def _metrics(session: Session, update: Update, seconds: dict[str, float], elapse
     }
 
 
-def _refuse_divergence(session: Session, update: Update, writer: MetricsWriter) -> None:
+def _refuse_divergence(session: Session, update: Update) -> None:
     """Report optimizer steps that were not finite and end the run when they do not stop."""
     progress, run = session.state.progress, session.run
     if not update.skipped_steps:
@@ -148,8 +158,6 @@ def _refuse_divergence(session: Session, update: Update, writer: MetricsWriter) 
         return
     dump = run.path / f"diverged_update_{progress.updates}.pt"
     torch.save(dict(vars(update.bad_batch)), dump)
-    run.event("diverged", update=progress.updates, batch=dump.name)
-    write_summaries(run, session.config, _outcome(session, "diverged", writer.history))
     raise Diverged(
         f"diverged: gradients were not finite in {progress.bad_updates_in_a_row} updates in a row; "
         f"the last batch is in {dump}, the last good checkpoint in {run.checkpoints}; try a lower learning rate"

@@ -1,0 +1,146 @@
+"""Environments, episodes and reward scaling."""
+
+import numpy as np
+import pytest
+
+from rlcb.config import EnvConfig
+from rlcb.env_names import GAMES, canonical_env_name, modes_of
+from rlcb.envs import VectorEnv, make_env
+from rlcb.envs.episodes import EpisodeTracker
+from rlcb.envs.gymnasium import GymnasiumEnv
+from rlcb.envs.normalize import RewardNormalizer
+from rlcb.errors import CheckpointUnusable, UsageError
+
+
+def play(env: VectorEnv, steps: int, seed: int = 0) -> list[tuple[bytes, bytes, bytes]]:
+    """Everything an env gives back under random actions."""
+    random = np.random.default_rng(seed)
+    taken = []
+    for _ in range(steps):
+        step = env.step(random.integers(env.spec.num_actions, size=env.num_envs))
+        taken.append((step.observations.tobytes(), step.rewards.tobytes(), step.dones.tobytes()))
+    return taken
+
+
+@pytest.mark.parametrize("game", GAMES)
+def test_every_game_under_every_spelling(game: str) -> None:
+    for spelling in (game, f"procgen-{game}-v0", f"procgen:procgen-{game}-v0"):
+        assert canonical_env_name(spelling) == f"procgen-{game}-v0"
+    env = make_env(EnvConfig(name=f"procgen-{game}-v0"), 2, seed=3, num_threads=0)
+    assert env.observe().shape == (2, 64, 64, 3)
+    assert env.spec.num_actions == 15
+    before = play(env, 20)
+    state = env.get_state()
+    expected = play(env, 60, seed=1)
+    other = make_env(EnvConfig(name=f"procgen-{game}-v0"), 2, seed=99, num_threads=0)
+    other.set_state(state)
+    assert play(other, 60, seed=1) == expected
+    again = make_env(EnvConfig(name=f"procgen-{game}-v0"), 2, seed=3, num_threads=2)
+    assert play(again, 20) == before
+    with pytest.raises(CheckpointUnusable, match="1 environments"):
+        env.set_state(state[:1])
+    for each in (env, other, again):
+        each.close()
+
+
+def test_levels_are_the_configured_ones() -> None:
+    one = EnvConfig(num_levels=1, start_level=7)
+    frames = [make_env(one, 3, seed=s, num_threads=0).observe() for s in (1, 2)]
+    assert np.array_equal(frames[0], frames[1])
+    other = make_env(EnvConfig(num_levels=1, start_level=8), 3, seed=1, num_threads=0).observe()
+    assert not np.array_equal(frames[0], other)
+
+
+def test_modes_of_games() -> None:
+    assert modes_of("coinrun") == ("easy", "hard")
+    assert "memory" in modes_of("maze")
+    assert "extreme" in modes_of("starpilot")
+
+
+@pytest.mark.parametrize("name", ["CartPole-v1", "Acrobot-v1", "FrozenLake-v1", "Blackjack-v1"])
+def test_gymnasium_envs_replay_to_the_same_state(name: str) -> None:
+    env = GymnasiumEnv(name, 3, seed=5)
+    play(env, 70)
+    state = env.get_state()
+    expected = play(env, 100, seed=1)
+    other = GymnasiumEnv(name, 3, seed=5)
+    other.set_state(state)
+    assert other.observe().dtype == np.float32
+    assert play(other, 100, seed=1) == expected
+
+
+def test_gymnasium_episodes_restart_and_time_limits_are_told_apart() -> None:
+    env = GymnasiumEnv("MountainCar-v0", 2, seed=0)  # a car that stands still runs into the limit of 200 steps
+    for step_number in range(1, 401):
+        step = env.step(np.array([1, 1]))
+        assert step.dones.all() == (step_number % 200 == 0)
+        assert set(step.cut_off) == ({0, 1} if step_number % 200 == 0 else set())
+    cartpole = GymnasiumEnv("CartPole-v1", 1, seed=0)
+    while not (step := cartpole.step(np.array([0]))).dones[0]:
+        pass
+    assert not step.cut_off
+    assert abs(step.observations[0]).max() < 0.06  # the next episode's first observation
+
+
+def test_copies_and_seeds_differ() -> None:
+    first = GymnasiumEnv("CartPole-v1", 2, seed=1).observe()
+    assert not np.array_equal(first[0], first[1])
+    assert not np.array_equal(first, GymnasiumEnv("CartPole-v1", 2, seed=2).observe())
+    assert np.array_equal(first, GymnasiumEnv("CartPole-v1", 2, seed=1).observe())
+
+
+@pytest.mark.parametrize("name", ["Pendulum-v1", "LunarLanderContinuous-v3"])
+def test_envs_that_cannot_be_used_say_why(name: str) -> None:
+    with pytest.raises(UsageError, match=name):
+        GymnasiumEnv(name, 1, seed=0)
+
+
+def test_tracker_counts_episodes_and_its_first_quota_is_not_biased_by_short_ones() -> None:
+    tracker = EpisodeTracker(2)
+    rewards = np.array([1.0, 2.0], np.float32)
+    for step in range(1, 11):  # env 0 ends every second step, env 1 after ten
+        tracker.add(rewards, np.array([step % 2 == 0, step == 10]))
+        if step < 10:
+            assert tracker.initial() is None
+    assert tracker.num_episodes == 6
+    assert tracker.initial() == (11.0, 9.0)  # 2 and 20, not five times 2 and 20
+    assert tracker.recent() == (pytest.approx(5.0), pytest.approx(np.std([2, 2, 2, 2, 2, 20])))
+    assert tracker.best_episode == 20.0
+    assert tracker.best_mean is None
+    assert list(tracker.recent_lengths) == [2, 2, 2, 2, 2, 10]
+
+
+def test_tracker_remembers_the_best_hundred_and_survives_saving() -> None:
+    tracker = EpisodeTracker(1)
+    for value in [1.0] * 100 + [3.0] * 100 + [0.0] * 50:
+        tracker.add(np.array([value], np.float32), np.array([True]))
+    assert tracker.best_mean == 3.0
+    assert tracker.recent() == (1.5, 1.5)
+    copy = EpisodeTracker(1)
+    copy.load(tracker.state())
+    assert copy.state() == tracker.state()
+
+
+def test_normalizer_divides_by_the_deviation_of_the_discounted_return() -> None:
+    random = np.random.default_rng(0)
+    normalizer = RewardNormalizer(3, gamma=0.9)
+    returns: list[float] = []
+    running = [0.0] * 3
+    for _ in range(4):
+        rewards = random.normal(size=(16, 3)).astype(np.float32)
+        dones = random.random((16, 3)) < 0.1
+        scaled = normalizer(rewards, dones)
+        for t in range(16):
+            for b in range(3):
+                running[b] = 0.9 * running[b] + float(rewards[t, b])
+                returns.append(running[b])
+                running[b] = 0.0 if dones[t, b] else running[b]
+        assert normalizer.variance == pytest.approx(np.var(returns))
+        assert scaled == pytest.approx(np.clip(rewards / np.sqrt(np.var(returns) + 1e-8), -10, 10), rel=1e-5)
+    copy = RewardNormalizer(3, gamma=0.9)
+    copy.load(normalizer.state())
+    assert np.array_equal(copy(rewards, dones), normalizer(rewards, dones))
+
+
+def test_normalizer_takes_no_reward_at_all() -> None:
+    assert not RewardNormalizer(2, 0.99)(np.zeros((5, 2), np.float32), np.zeros((5, 2), np.bool_)).any()

@@ -1,0 +1,165 @@
+"""PPO's loss and update against slow transcriptions."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rlcb.algorithms.ppo import STATISTICS, Batch, normalized, ppo_loss
+from rlcb.config import PpoConfig, build_config
+from rlcb.execution.state import TrainingState
+from rlcb.learner import Learner, flatten_parameters, make_batch
+
+
+def random_batch(n: int, num_actions: int, seed: int) -> tuple[torch.Tensor, torch.Tensor, Batch]:
+    generator = torch.Generator().manual_seed(seed)
+
+    def normal(*shape: int) -> torch.Tensor:
+        return torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+    actions = torch.randint(num_actions, (n,), generator=generator)
+    old = torch.log_softmax(normal(n, num_actions), 1).gather(1, actions[:, None])[:, 0]
+    return normal(n, num_actions), normal(n), Batch(normal(n, 3), actions, old, normal(n), normal(n), normal(n))
+
+
+def slow_loss(logits: torch.Tensor, values: torch.Tensor, batch: Batch, ppo: PpoConfig) -> dict[str, float]:
+    """The same objective, sample by sample in Python floats."""
+    sums = dict.fromkeys(STATISTICS, 0.0)
+    n = len(batch)
+    for i in range(n):
+        row = logits[i].tolist()
+        normalizer = math.log(sum(math.exp(x) for x in row))
+        log_p = [x - normalizer for x in row]
+        ratio = math.exp(log_p[int(batch.actions[i])] - float(batch.log_probs[i]))
+        advantage, low, high = float(batch.advantages[i]), 1 - ppo.clip_range, 1 + ppo.clip_range
+        sums["loss/policy"] -= min(ratio * advantage, min(max(ratio, low), high) * advantage) / n
+        value, old, target = float(values[i]), float(batch.values[i]), float(batch.returns[i])
+        error = (value - target) ** 2
+        if ppo.clip_value:
+            moved = old + min(max(value - old, -ppo.clip_range), ppo.clip_range)
+            error = max(error, (moved - target) ** 2)
+        sums["loss/value"] += 0.5 * error / n
+        sums["loss/entropy"] -= sum(math.exp(x) * x for x in log_p) / n
+        sums["policy/approx_kl"] += (ratio - 1 - math.log(ratio)) / n
+        sums["policy/clip_fraction"] += float(abs(ratio - 1) > ppo.clip_range) / n
+    sums["loss/total"] = sums["loss/policy"] + ppo.vf_coef * sums["loss/value"] - ppo.ent_coef * sums["loss/entropy"]
+    return sums
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    n=st.integers(1, 12),
+    num_actions=st.integers(2, 6),
+    seed=st.integers(0, 10**6),
+    clip_value=st.booleans(),
+    clip_range=st.sampled_from([0.05, 0.2, 1.0]),
+)
+def test_loss_is_the_slow_one(n: int, num_actions: int, seed: int, clip_value: bool, clip_range: float) -> None:
+    ppo = PpoConfig(clip_value=clip_value, clip_range=clip_range, ent_coef=0.03, vf_coef=0.7)
+    logits, values, batch = random_batch(n, num_actions, seed)
+    loss, statistics = ppo_loss(logits, values, batch, ppo)
+    expected = slow_loss(logits, values, batch, ppo)
+    assert float(loss) == pytest.approx(expected["loss/total"])
+    assert dict(zip(STATISTICS, statistics.tolist(), strict=True)) == pytest.approx(expected)
+
+
+def test_clipping_stops_the_gradient_of_ratios_that_went_too_far() -> None:
+    logits, values, batch = random_batch(4, 3, 0)
+    logits.requires_grad_()
+    far = Batch(**{**vars(batch), "log_probs": batch.log_probs - 5, "advantages": torch.ones(4, dtype=torch.float64)})
+    ppo_loss(logits, values, far, PpoConfig(ent_coef=0.0, vf_coef=0.0))[0].backward()
+    assert logits.grad is not None
+    assert float(logits.grad.abs().max()) == 0.0
+
+
+def test_normalized_advantages() -> None:
+    values = normalized(torch.tensor([1.0, 2.0, 6.0]))
+    assert float(values.mean()) == pytest.approx(0, abs=1e-6)
+    assert float(values.std()) == pytest.approx(1, abs=1e-5)
+    assert normalized(torch.tensor([5.0])).tolist() == [5.0]
+
+
+def make_state(**values: object) -> TrainingState:
+    defaults = {"num_envs": 8, "n_steps": 32, "batch_size": 128, "n_epochs": 2, "num_threads": 1}
+    config = build_config(None, {key: (key, value) for key, value in {**defaults, **values}.items()})
+    return TrainingState(config, "ppo", "cpu", env_threads=0)
+
+
+def learner_and_batch(**values: object) -> tuple[Learner, Batch]:
+    state = make_state(**values)
+    rollout = state.collector.collect()
+    rewards = torch.randn(rollout.rewards.shape, generator=torch.Generator().manual_seed(5))
+    batch = make_batch(rollout, rewards, 0.99, 0.95)
+    state.env.close()
+    return state.learner, batch
+
+
+@pytest.mark.parametrize("micro", [1, 17, 128, 256, 1000])
+def test_micro_batches_leave_the_gradient_unchanged(micro: int) -> None:
+    whole, batch = learner_and_batch()
+    pieces, _ = learner_and_batch(micro_batch_size=micro)
+    whole_figures, norm = whole.gradient_of(batch)
+    piece_figures, _ = pieces.gradient_of(batch)
+    assert torch.equal(whole.weights, pieces.weights)
+    assert float((whole.gradient - pieces.gradient).norm() / norm) < 1e-5
+    assert piece_figures.tolist() == pytest.approx(whole_figures.tolist(), rel=1e-3, abs=1e-6)
+
+
+def test_flat_gradient_is_what_autograd_gives_each_parameter() -> None:
+    learner, batch = learner_and_batch(normalize_advantages=False)
+    learner.gradient_of(batch)
+    flat = learner.gradient.clone()
+    loss, _ = ppo_loss(*learner.policy(batch.observations), batch, learner.config.ppo)
+    apart = torch.autograd.grad(loss, list(learner.policy.parameters()))
+    assert torch.allclose(torch.cat([g.flatten() for g in apart]), flat, atol=1e-6)
+
+
+def test_step_clips_the_norm_and_moves_all_weights() -> None:
+    learner, batch = learner_and_batch()
+    before = learner.weights.clone()
+    _, norm = learner.gradient_of(batch)
+    learner._step(norm)
+    limit = learner.config.ppo.max_grad_norm
+    assert float(learner.gradient.norm()) == pytest.approx(min(limit, float(norm)), rel=1e-4)
+    named = torch.cat([parameter.detach().flatten() for parameter in learner.policy.parameters()])
+    assert torch.equal(named, learner.weights)
+    assert not torch.equal(before, learner.weights)
+
+
+def test_adam_on_the_flat_vector_is_adam_on_the_parts() -> None:
+    learner, batch = learner_and_batch()
+    other, _ = learner_and_batch()
+    parts = [torch.nn.Parameter(parameter.detach().clone()) for parameter in other.policy.parameters()]
+    training = learner.config.training
+    adam = torch.optim.Adam(parts, training.learning_rate, eps=training.adam_eps)
+    for _ in range(3):
+        _, norm = learner.gradient_of(batch)
+        grads = [parameter.grad.clone() for parameter in learner.policy.parameters() if parameter.grad is not None]
+        for part, grad in zip(parts, grads, strict=True):
+            part.grad = grad
+        torch.nn.utils.clip_grad_norm_(parts, learner.config.ppo.max_grad_norm)
+        adam.step()
+        learner._step(norm)
+    assert torch.allclose(torch.cat([part.detach().flatten() for part in parts]), learner.weights, atol=1e-6)
+
+
+def test_flatten_parameters_shares_memory() -> None:
+    module = torch.nn.Linear(3, 2)
+    weights, gradient = flatten_parameters(module)
+    weights.fill_(7.0)
+    assert module.weight.unique().tolist() == module.bias.unique().tolist() == [7.0]
+    module(torch.ones(1, 3)).sum().backward()
+    assert gradient.tolist() == [1.0] * 8
+
+
+def test_a_gradient_that_is_not_finite_is_left_out() -> None:
+    state = make_state()
+    rollout = state.collector.collect()
+    before = state.learner.weights.clone()
+    update = state.learner.update(rollout, torch.full_like(rollout.rewards, float("nan")), 1e-3)
+    state.env.close()
+    assert update.skipped_steps == 4
+    assert update.metrics["loss/total"] is None
+    assert torch.equal(before, state.learner.weights)
