@@ -1,0 +1,69 @@
+"""Draws the learning curves of docs/results.md from the CSV files beside it.
+
+usage: python docs/results/plot.py        (needs matplotlib, which `bash scripts/setup.sh` installs)
+"""
+
+import csv
+from collections import defaultdict
+from pathlib import Path
+
+import matplotlib as mpl
+import numpy as np
+
+mpl.use("Agg")
+from matplotlib import pyplot as plt
+
+HERE = Path(__file__).parent
+WINDOW = 10  # updates to either side, as the published figures were smoothed
+
+
+def read(name: str) -> list[dict[str, float]]:
+    """The rows of a CSV file as numbers; an empty cell is not a number."""
+    with (HERE / name).open() as file:
+        return [{key: float(value or "nan") for key, value in row.items()} for row in csv.DictReader(file)]
+
+
+def curves(rows: list[dict[str, float]]) -> tuple[list[float], np.ndarray]:
+    """Steps, and the smoothed reward of every seed [seeds, updates]."""
+    by_seed: dict[float, list[dict[str, float]]] = defaultdict(list)
+    for row in rows:
+        by_seed[row["seed"]].append(row)
+    smooth = []
+    for line in by_seed.values():
+        reward = np.array([row["ep_reward_mean"] for row in line])
+        windows = [reward[max(0, i - WINDOW) : i + WINDOW + 1] for i in range(len(reward))]
+        smooth.append([np.nanmean(window) if np.isfinite(window).any() else np.nan for window in windows])
+    return [row["step"] for row in next(iter(by_seed.values()))], np.array(smooth)
+
+
+def main() -> None:
+    """Write coinrun.png."""
+    figure, axis = plt.subplots(figsize=(8, 4.5), dpi=110)
+    steps, rewards = curves(read("coinrun_ppo_paper.csv"))
+    mean, std = rewards.mean(0), rewards.std(0, ddof=1)
+    axis.fill_between(steps, mean - std, mean + std, alpha=0.2, color="tab:blue", lw=0)
+    axis.plot(steps, mean, color="tab:blue", label="rlcb, ppo_paper.yaml, mean ± std of 3 seeds")
+    published = [row for row in read("coinrun_published.csv") if row["step"] <= steps[-1]]
+    axis.errorbar(
+        [row["step"] for row in published], [row["mean"] for row in published],
+        [row["std_over_3_runs"] for row in published], fmt="o--", color="black", capsize=3,
+        label="published, mean ± std of 3 runs",
+    )  # fmt: skip
+    cpu = read("coinrun_ppo_cpu.csv")
+    axis.plot(
+        [row["step"] for row in cpu], [row["ep_reward_mean"] for row in cpu], color="tab:orange", alpha=0.8, lw=1,
+        label="rlcb, ppo_sequential.yaml on 2 CPU cores, 1 seed, unsmoothed",
+    )  # fmt: skip
+    axis.axhline(2.9, color="gray", lw=0.8, ls=":", label="random policy")
+    axis.set(
+        xlabel="environment steps", ylabel="training reward, mean of 100 episodes", title="CoinRun, easy, 200 levels"
+    )
+    axis.set_ylim(2, 10)
+    axis.grid(alpha=0.3)
+    axis.legend(loc="lower right", fontsize=8)
+    figure.tight_layout()
+    figure.savefig(HERE / "coinrun.png")
+
+
+if __name__ == "__main__":
+    main()
