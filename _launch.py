@@ -17,4 +17,6 @@ def use_project() -> None:
     inside = Path(sys.prefix).resolve() == VENV_PYTHON.parent.parent.resolve()
     if VENV_PYTHON.exists() and not inside:
         os.execv(VENV_PYTHON, [str(VENV_PYTHON), *sys.argv])
-    sys.exit(f"{Path(sys.argv[0]).name}: error: the packages are not installed; run: bash scripts/setup.sh")
+    name = Path(sys.argv[0]).name
+    print(f"{name}: error: the packages are not installed; run: bash scripts/setup.sh", file=sys.stderr)
+    sys.exit(6)

@@ -51,7 +51,7 @@ def main() -> None:
         content["meta"]["env_steps"] = 1024
         if not killed_before_call(number, place / "ppo_sequential_step_1024.pt", content):
             break
-        found, _ = load_newest(place, "ppo_sequential", lambda text: sys.exit(f"damaged: {text}"))
+        found, _ = load_newest(place, "ppo", lambda text: sys.exit(f"damaged: {text}"))
         print("new" if found.name.endswith("1024.pt") else "old")
         shutil.rmtree(place)
 

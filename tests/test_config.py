@@ -61,9 +61,12 @@ def load(tmp_path: Path, text: str | bytes) -> Config:
 
 def test_every_shipped_config_loads() -> None:
     files = sorted((ROOT / "config").glob("*.yaml"))
-    assert {"ppo_sequential", "ppo_sequential_ryzen7", "ppo_sequential_highend", "ppo_paper"} <= {f.stem for f in files}
+    expected = {
+        f"ppo_{mode}{machine}" for mode in ("sequential", "parallel") for machine in ("", "_ryzen7", "_highend")
+    }
+    assert {*expected, "ppo_paper"} <= {file.stem for file in files}
     for file in files:
-        config = build_config(file, {})
+        config = build_config(file, {}, mode="parallel" if "parallel" in file.stem else "sequential")
         assert config.rollout_size % config.minibatch_size == 0
 
 
@@ -75,6 +78,10 @@ def test_numbers_of_the_machine_configs() -> None:
     ryzen = build_config(ROOT / "config" / "ppo_sequential_ryzen7.yaml", {})
     highend = build_config(ROOT / "config" / "ppo_sequential_highend.yaml", {})
     paper = build_config(ROOT / "config" / "ppo_paper.yaml", {})
+    for machine, workers, each in (("", 4, 8), ("_ryzen7", 4, 16), ("_highend", 7, 16)):
+        parallel = build_config(ROOT / "config" / f"ppo_parallel{machine}.yaml", {}, mode="parallel")
+        assert (parallel.parallel.num_workers, parallel.parallel.num_envs_per_worker) == (workers, each)
+        assert parallel.env.num_envs == workers * each
     assert (ryzen.env.num_envs, ryzen.training.n_steps, highend.env.num_envs) == (64, 256, 112)
     assert (paper.rollout_size // paper.minibatch_size, paper.training.n_epochs) == (8, 3)
     assert (paper.training.learning_rate, paper.training.network, paper.ppo.clip_value) == (5e-4, "impala", True)

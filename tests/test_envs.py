@@ -6,7 +6,7 @@ import pytest
 from rlcb.config import EnvConfig
 from rlcb.env_names import GAMES, canonical_env_name, modes_of
 from rlcb.envs import VectorEnv, make_env
-from rlcb.envs.episodes import EpisodeTracker
+from rlcb.envs.episodes import Episode, EpisodeCounter, EpisodeStatistics
 from rlcb.envs.gymnasium import GymnasiumEnv
 from rlcb.envs.normalize import RewardNormalizer
 from rlcb.errors import CheckpointUnusable, UsageError
@@ -95,30 +95,42 @@ def test_envs_that_cannot_be_used_say_why(name: str) -> None:
         GymnasiumEnv(name, 1, seed=0)
 
 
-def test_tracker_counts_episodes_and_its_first_quota_is_not_biased_by_short_ones() -> None:
-    tracker = EpisodeTracker(2)
+def test_initial_reward_is_not_biased_by_short_episodes() -> None:
+    counter, statistics = EpisodeCounter(2), EpisodeStatistics(2)
     rewards = np.array([1.0, 2.0], np.float32)
     for step in range(1, 11):  # env 0 ends every second step, env 1 after ten
-        tracker.add(rewards, np.array([step % 2 == 0, step == 10]))
+        statistics.add(counter.add(step, rewards, np.array([step % 2 == 0, step == 10])))
         if step < 10:
-            assert tracker.initial() is None
-    assert tracker.num_episodes == 6
-    assert tracker.initial() == (11.0, 9.0)  # 2 and 20, not five times 2 and 20
-    assert tracker.recent() == (pytest.approx(5.0), pytest.approx(np.std([2, 2, 2, 2, 2, 20])))
-    assert tracker.best_episode == 20.0
-    assert tracker.best_mean is None
-    assert list(tracker.recent_lengths) == [2, 2, 2, 2, 2, 10]
+            assert statistics.initial() is None
+    assert statistics.num_episodes == 6
+    assert statistics.initial() == (11.0, 9.0)  # 2 and 20, not five times 2 and 20
+    assert statistics.recent() == (pytest.approx(5.0), pytest.approx(np.std([2, 2, 2, 2, 2, 20])))
+    assert statistics.best_episode == 20.0
+    assert statistics.best_mean is None
+    assert list(statistics.recent_lengths) == [2, 2, 2, 2, 2, 10]
 
 
-def test_tracker_remembers_the_best_hundred_and_survives_saving() -> None:
-    tracker = EpisodeTracker(1)
+def test_best_hundred_is_remembered_and_survives_saving() -> None:
+    statistics = EpisodeStatistics(1)
     for value in [1.0] * 100 + [3.0] * 100 + [0.0] * 50:
-        tracker.add(np.array([value], np.float32), np.array([True]))
-    assert tracker.best_mean == 3.0
-    assert tracker.recent() == (1.5, 1.5)
-    copy = EpisodeTracker(1)
-    copy.load(tracker.state())
-    assert copy.state() == tracker.state()
+        statistics.add([Episode(0, 0, value, 1)])
+    assert statistics.best_mean == 3.0
+    assert statistics.recent() == (1.5, 1.5)
+    copy = EpisodeStatistics(1)
+    copy.load(statistics.state())
+    assert copy.state() == statistics.state()
+
+
+def test_a_counter_goes_on_where_it_was_saved_and_numbers_envs_across_workers() -> None:
+    counter = EpisodeCounter(2, first_env=6)
+    counter.add(0, np.array([1.0, 2.0], np.float32), np.array([False, False]))
+    copy = EpisodeCounter(2, first_env=6)
+    copy.load(counter.state())
+    assert copy.add(1, np.array([1.0, 2.0], np.float32), np.array([False, True])) == [Episode(1, 7, 4.0, 2)]
+
+
+def alone(values: np.ndarray) -> np.ndarray:
+    return values
 
 
 def test_normalizer_divides_by_the_deviation_of_the_discounted_return() -> None:
@@ -129,7 +141,7 @@ def test_normalizer_divides_by_the_deviation_of_the_discounted_return() -> None:
     for _ in range(4):
         rewards = random.normal(size=(16, 3)).astype(np.float32)
         dones = random.random((16, 3)) < 0.1
-        scaled = normalizer(rewards, dones)
+        scaled = normalizer(rewards, dones, alone)
         for t in range(16):
             for b in range(3):
                 running[b] = 0.9 * running[b] + float(rewards[t, b])
@@ -137,10 +149,7 @@ def test_normalizer_divides_by_the_deviation_of_the_discounted_return() -> None:
                 running[b] = 0.0 if dones[t, b] else running[b]
         assert normalizer.variance == pytest.approx(np.var(returns))
         assert scaled == pytest.approx(np.clip(rewards / np.sqrt(np.var(returns) + 1e-8), -10, 10), rel=1e-5)
-    copy = RewardNormalizer(3, gamma=0.9)
-    copy.load(normalizer.state())
-    assert np.array_equal(copy(rewards, dones), normalizer(rewards, dones))
 
 
 def test_normalizer_takes_no_reward_at_all() -> None:
-    assert not RewardNormalizer(2, 0.99)(np.zeros((5, 2), np.float32), np.zeros((5, 2), np.bool_)).any()
+    assert not RewardNormalizer(2, 0.99)(np.zeros((5, 2), np.float32), np.zeros((5, 2), np.bool_), alone).any()

@@ -41,7 +41,7 @@ def test_one_signal_saves_and_says_how_to_resume(
     assert "interrupted" in events(path)
     summary = json.loads((path / "training_summary.json").read_text())
     assert summary["status"] == "interrupted"
-    newest, content = load_newest(path / "checkpoints", "ppo_sequential", pytest.fail)
+    newest, content = load_newest(path / "checkpoints", "ppo", pytest.fail)
     assert newest.name == f"ppo_sequential_step_{summary['total_timesteps']}.pt"
     more = content["meta"]["env_steps"] + 256
     done = rlcb("train", "--resume", path, "--total-timesteps", str(more))
@@ -58,7 +58,7 @@ def test_ctrl_c_before_the_first_update_leaves_something_to_resume(start: Start,
     assert process.returncode == 130
     assert "Traceback" not in out + err
     assert "Resume with:" in out
-    content = load_newest(path / "checkpoints", "ppo_sequential", pytest.fail)[1]
+    content = load_newest(path / "checkpoints", "ppo", pytest.fail)[1]
     more = content["meta"]["env_steps"] + 256
     assert rlcb("train", "--resume", path, "--total-timesteps", str(more)).returncode == 0
 
@@ -91,7 +91,7 @@ def test_a_disk_that_fills_up_ends_with_6_and_keeps_the_last_checkpoint(tmp_path
     limited = ["bash", "-c", 'ulimit -f 6000 && exec "$@"', "limited", *command, "--output-dir", str(path)]
     done = run(limited)
     done.assert_one_line_error(6, "ppo_sequential_step_512.pt", "MB")
-    assert load_newest(path / "checkpoints", "ppo_sequential", pytest.fail)[0].name == "ppo_sequential_step_0.pt"
+    assert load_newest(path / "checkpoints", "ppo", pytest.fail)[0].name == "ppo_sequential_step_0.pt"
     assert not list((path / "checkpoints").glob(".*"))
     lines = (path / "logs" / "PPO_Sequential" / "metrics.jsonl").read_text().splitlines()
     assert [json.loads(line)["update"] for line in lines] == [1, 2]
@@ -144,7 +144,7 @@ def test_a_disk_that_is_really_full_during_training(tmpfs: Callable[[str], Path]
     assert process.returncode == 6, err
     assert "Traceback" not in err
     assert "No space left" in err
-    _, content = load_newest(path / "checkpoints", "ppo_sequential", pytest.fail)
+    _, content = load_newest(path / "checkpoints", "ppo", pytest.fail)
     assert content["meta"]["env_steps"] >= 5 * 256
     (disk / "ballast").unlink()
     more = content["meta"]["env_steps"] + 256
@@ -188,7 +188,7 @@ def test_divergence_ends_with_3_and_the_last_checkpoint_is_finite(tmp_path: Path
     done.assert_one_line_error(3, "diverged", "learning rate")
     import torch
 
-    _, content = load_newest(path / "checkpoints", "ppo_sequential", pytest.fail)
+    _, content = load_newest(path / "checkpoints", "ppo", pytest.fail)
     assert all(bool(torch.isfinite(tensor).all()) for tensor in content["policy"].values())
     assert content["meta"]["updates"] <= 5
     assert list(path.glob("diverged_update_*.pt"))
@@ -219,7 +219,7 @@ def test_garbage_from_an_environment_never_reaches_the_weights(what: str, tmp_pa
         sys.exit(main({arguments!r}))
     """)])  # fmt: skip
     done.assert_one_line_error(3, f"environment 0 returned a {what} that is not finite")
-    load_newest(path / "checkpoints", "ppo_sequential", pytest.fail)
+    load_newest(path / "checkpoints", "ppo", pytest.fail)
     assert "failed" in events(path)
 
 

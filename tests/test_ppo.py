@@ -7,10 +7,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlcb.algorithms.ppo import STATISTICS, Batch, normalized, ppo_loss
+from rlcb.algorithms.ppo import STATISTICS, Batch, ppo_loss
 from rlcb.config import PpoConfig, build_config
-from rlcb.execution.state import TrainingState
-from rlcb.learner import Learner, flatten_parameters, make_batch
+from rlcb.execution.state import Worker
+from rlcb.group import SoloGroup
+from rlcb.learner import Learner, flatten_parameters, make_batch, place_gradients
 
 
 def random_batch(n: int, num_actions: int, seed: int) -> tuple[torch.Tensor, torch.Tensor, Batch]:
@@ -74,36 +75,29 @@ def test_clipping_stops_the_gradient_of_ratios_that_went_too_far() -> None:
     assert float(logits.grad.abs().max()) == 0.0
 
 
-def test_normalized_advantages() -> None:
-    values = normalized(torch.tensor([1.0, 2.0, 6.0]))
-    assert float(values.mean()) == pytest.approx(0, abs=1e-6)
-    assert float(values.std()) == pytest.approx(1, abs=1e-5)
-    assert normalized(torch.tensor([5.0])).tolist() == [5.0]
-
-
-def make_state(**values: object) -> TrainingState:
+def make_worker(**values: object) -> Worker:
     defaults = {"num_envs": 8, "n_steps": 32, "batch_size": 128, "n_epochs": 2, "num_threads": 1}
     config = build_config(None, {key: (key, value) for key, value in {**defaults, **values}.items()})
-    return TrainingState(config, "ppo", "cpu", env_threads=0)
+    return Worker(config, "cpu", env_threads=0, group=SoloGroup())
 
 
 def learner_and_batch(**values: object) -> tuple[Learner, Batch]:
-    state = make_state(**values)
-    rollout = state.collector.collect()
+    worker = make_worker(**values)
+    rollout = worker.collector.collect()
     rewards = torch.randn(rollout.rewards.shape, generator=torch.Generator().manual_seed(5))
     batch = make_batch(rollout, rewards, 0.99, 0.95)
-    state.env.close()
-    return state.learner, batch
+    worker.env.close()
+    return worker.learner, batch
 
 
 @pytest.mark.parametrize("micro", [1, 17, 128, 256, 1000])
 def test_micro_batches_leave_the_gradient_unchanged(micro: int) -> None:
     whole, batch = learner_and_batch()
     pieces, _ = learner_and_batch(micro_batch_size=micro)
-    whole_figures, norm = whole.gradient_of(batch)
-    piece_figures, _ = pieces.gradient_of(batch)
+    whole_figures = whole.gradient_of(batch)
+    piece_figures = pieces.gradient_of(batch)
     assert torch.equal(whole.weights, pieces.weights)
-    assert float((whole.gradient - pieces.gradient).norm() / norm) < 1e-5
+    assert float((whole.gradient - pieces.gradient).norm() / whole.gradient.norm()) < 1e-5
     assert piece_figures.tolist() == pytest.approx(whole_figures.tolist(), rel=1e-3, abs=1e-6)
 
 
@@ -119,8 +113,9 @@ def test_flat_gradient_is_what_autograd_gives_each_parameter() -> None:
 def test_step_clips_the_norm_and_moves_all_weights() -> None:
     learner, batch = learner_and_batch()
     before = learner.weights.clone()
-    _, norm = learner.gradient_of(batch)
-    learner._step(norm)
+    learner.gradient_of(batch)
+    norm = learner.gradient.norm()
+    learner.step(norm)
     limit = learner.config.ppo.max_grad_norm
     assert float(learner.gradient.norm()) == pytest.approx(min(limit, float(norm)), rel=1e-4)
     named = torch.cat([parameter.detach().flatten() for parameter in learner.policy.parameters()])
@@ -135,19 +130,21 @@ def test_adam_on_the_flat_vector_is_adam_on_the_parts() -> None:
     training = learner.config.training
     adam = torch.optim.Adam(parts, training.learning_rate, eps=training.adam_eps)
     for _ in range(3):
-        _, norm = learner.gradient_of(batch)
+        learner.gradient_of(batch)
+        norm = learner.gradient.norm()
         grads = [parameter.grad.clone() for parameter in learner.policy.parameters() if parameter.grad is not None]
         for part, grad in zip(parts, grads, strict=True):
             part.grad = grad
         torch.nn.utils.clip_grad_norm_(parts, learner.config.ppo.max_grad_norm)
         adam.step()
-        learner._step(norm)
+        learner.step(norm)
     assert torch.allclose(torch.cat([part.detach().flatten() for part in parts]), learner.weights, atol=1e-6)
 
 
 def test_flatten_parameters_shares_memory() -> None:
     module = torch.nn.Linear(3, 2)
-    weights, gradient = flatten_parameters(module)
+    weights, gradient = flatten_parameters(module), torch.zeros(8)
+    place_gradients(module, gradient)
     weights.fill_(7.0)
     assert module.weight.unique().tolist() == module.bias.unique().tolist() == [7.0]
     module(torch.ones(1, 3)).sum().backward()
@@ -155,11 +152,34 @@ def test_flatten_parameters_shares_memory() -> None:
 
 
 def test_a_gradient_that_is_not_finite_is_left_out() -> None:
-    state = make_state()
-    rollout = state.collector.collect()
-    before = state.learner.weights.clone()
-    update = state.learner.update(rollout, torch.full_like(rollout.rewards, float("nan")), 1e-3)
-    state.env.close()
+    worker = make_worker()
+    rollout = worker.collector.collect()
+    before = worker.learner.weights.clone()
+    update = worker.learner.update(rollout, torch.full_like(rollout.rewards, float("nan")), 1e-3)
+    worker.env.close()
     assert update.skipped_steps == 4
     assert update.metrics["loss/total"] is None
-    assert torch.equal(before, state.learner.weights)
+    assert torch.equal(before, worker.learner.weights)
+
+
+def test_advantages_are_normalised_per_minibatch() -> None:
+    learner, batch = learner_and_batch()
+    indices = torch.randperm(256, generator=torch.Generator().manual_seed(1)).view(2, 128)
+    for row, (mean, deviation) in zip(indices, learner._advantage_scales(batch.advantages, indices), strict=True):
+        scaled = (batch.advantages[row] - mean) / deviation
+        assert float(scaled.mean()) == pytest.approx(0, abs=1e-5)
+        assert float(scaled.std()) == pytest.approx(1, abs=1e-4)
+    plain, _ = learner_and_batch(normalize_advantages=False)
+    assert plain._advantage_scales(batch.advantages, indices).tolist() == [[0.0, 1.0]] * 2
+
+
+def test_explained_variance_of_an_update() -> None:
+    worker = make_worker(normalize_rewards=False, n_epochs=1)
+    rollout = worker.collector.collect()
+    rewards = torch.randn(rollout.rewards.shape, generator=torch.Generator().manual_seed(5))
+    batch = make_batch(rollout, rewards, worker.config.training.gamma, worker.config.training.gae_lambda)
+    expected = 1 - float((batch.returns - batch.values).var() / batch.returns.var())
+    assert worker.learner.update(rollout, rewards, 1e-4).metrics["value/explained_variance"] == pytest.approx(
+        expected, abs=1e-4
+    )
+    worker.env.close()

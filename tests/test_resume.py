@@ -28,8 +28,9 @@ def assert_equal_runs(one: Path, two: Path) -> None:
     assert weights(one / FINAL) == weights(two / FINAL)
     assert learned(one) == learned(two)
     first, second = load_checkpoint(one / FINAL), load_checkpoint(two / FINAL)
-    assert first["episodes"] == second["episodes"]
-    assert first["normalizer"] == second["normalizer"]
+    assert first["run"]["episodes"] == second["run"]["episodes"]
+    for section in ("normalizer", "episode", "discounted", "progress"):
+        assert first[section] == second[section]
     for key in ("exp_avg", "exp_avg_sq", "step"):
         assert first["optimizer"][key].tolist() == second["optimizer"][key].tolist()
     assert [state.tolist() for state in first["envs"]] == [state.tolist() for state in second["envs"]]

@@ -1,13 +1,11 @@
 """Advantages against the definition, summed up the slow way."""
 
-import math
-
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlcb.returns import explained_variance, gae
+from rlcb.returns import gae
 
 
 def slow_gae(
@@ -54,12 +52,3 @@ def test_gae_by_hand() -> None:
     last = 2.0 + 0.9 * 4.0 - 0.25
     first = 1.0 + 0.9 * 0.25 - 0.5 + 0.9 * 0.8 * last
     assert gae(rewards, values, dones, 0.9, 0.8).flatten().tolist() == pytest.approx([first, last])
-
-
-def test_explained_variance() -> None:
-    targets = torch.tensor([1.0, 2.0, 3.0, 4.0])
-    assert explained_variance(targets, targets) == 1.0
-    assert explained_variance(torch.full((4,), 2.5), targets) == pytest.approx(0.0)
-    assert explained_variance(-targets, targets) == pytest.approx(-3.0)
-    assert explained_variance(targets, torch.ones(4)) is None
-    assert math.isfinite(explained_variance(torch.zeros(4), targets) or 0.0)

@@ -40,7 +40,7 @@ def test_every_promised_file_is_there(finished: Path) -> None:
     assert files - events == {
         "config.yaml", "run.json", "benchmark_metrics.json", "training_summary.json", "metrics.json",
         "logs/PPO_Sequential/metrics.jsonl", "checkpoints/ppo_sequential_final.pt",
-        *(f"checkpoints/ppo_sequential_step_{n}.pt" for n in (0, 1024, 2048, 3072)),
+        *(f"checkpoints/ppo_sequential_step_{n}.pt" for n in (0, 1024, 2048)),
     }  # fmt: skip
 
 
@@ -183,7 +183,7 @@ def test_a_timed_run_ends_at_the_update_nearest_to_its_time(tmp_path: Path) -> N
     times = [line["time"] for line in history(tmp_path / "run")]
     longest = max(b - a for a, b in itertools.pairwise([0.0, *times]))
     assert abs(times[-1] - 6) <= longest
-    assert metrics["duration_hours"] * 3600 >= times[-1]
+    assert metrics["duration_hours"] * 3600 == pytest.approx(times[-1], abs=0.01)
     assert "Timed Benchmark" in done.stdout
 
 

@@ -17,10 +17,11 @@ from rlcb.errors import CheckpointUnusable
 from rlcb.files import write_whole
 
 FORMAT = 1
+MODES = ("sequential", "parallel")
 _LABEL = b"rlcb-sha256:"
 _COMMENT = len(_LABEL) + 64
 _END_RECORD = b"PK\x05\x06"  # ZIP's last record: 22 bytes, of which the last two give the comment's length
-_SECTIONS = ("meta", "policy", "optimizer", "progress", "episodes", "normalizer", "random", "envs")
+_SECTIONS = ("meta", "policy", "optimizer", "progress", "run", "normalizer", "workers", "envs", "episode", "discounted")
 
 
 def save_checkpoint(path: Path, content: dict[str, Any]) -> None:
@@ -78,12 +79,14 @@ def step_checkpoints(folder: Path, prefix: str) -> list[tuple[int, Path]]:
     return sorted(((int(match[1]), path) for match, path in matches if match), reverse=True)
 
 
-def candidates(folder: Path, prefix: str) -> list[Path]:
-    """All checkpoints of a run, `<prefix>_final.pt` among them, newest first."""
-    found = step_checkpoints(folder, prefix)
-    final = folder / f"{prefix}_final.pt"
-    if final.exists() or final.is_symlink():
-        found.append((_steps_of(final), final))
+def candidates(folder: Path, algorithm: str) -> list[Path]:
+    """All checkpoints of a run, whatever modes it ran in, newest first."""
+    found: list[tuple[int, Path]] = []
+    for mode in MODES:
+        found += step_checkpoints(folder, f"{algorithm}_{mode}")
+        final = folder / f"{algorithm}_{mode}_final.pt"
+        if final.exists() or final.is_symlink():
+            found.append((_steps_of(final), final))
     return [path for _, path in sorted(found, reverse=True)]
 
 
@@ -95,9 +98,9 @@ def _steps_of(path: Path) -> int:
         return 2**63
 
 
-def load_newest(folder: Path, prefix: str, warn: Callable[[str], None]) -> tuple[Path, dict[str, Any]]:
+def load_newest(folder: Path, algorithm: str, warn: Callable[[str], None]) -> tuple[Path, dict[str, Any]]:
     """The newest checkpoint that is whole; each damaged one is reported; none left is an error, never a fresh start."""
-    paths = candidates(folder, prefix)
+    paths = candidates(folder, algorithm)
     for path in paths:
         try:
             return path, load_checkpoint(path)

@@ -2,6 +2,7 @@
 
 import argparse
 import difflib
+import io
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,9 +15,13 @@ TIMED_KEYS = ("name", "seed", "num_envs", "n_steps", "batch_size", "num_threads"
 FIXED_KEYS = (*TIMED_KEYS, "total_timesteps", "n_epochs", "learning_rate", "gamma", "gae_lambda", "clip_range",
               "ent_coef", "vf_coef", "log_interval", "save_interval", "checkpoint_dir", "log_dir")  # fmt: skip
 _FLAG_NAMES = {"name": "--env", "duration_hours": "--duration"}
-# What may change when a run goes on: everything else would make it another run.
-RESUMABLE_KEYS = ("total_timesteps", "duration_hours", "log_interval", "save_interval", "save_every_minutes",
-                  "keep_checkpoints", "tensorboard", "device", "num_threads")  # fmt: skip
+PARALLEL_KEYS = ("num_workers", "num_envs_per_worker")
+
+
+# A terminal that cannot show ± or ✓ gets a question mark, not a traceback.
+for _stream in (sys.stdout, sys.stderr):
+    if isinstance(_stream, io.TextIOWrapper):
+        _stream.reconfigure(errors="replace")
 
 
 class Parser(argparse.ArgumentParser):
@@ -49,15 +54,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     argv = list(sys.argv[1:] if argv is None else argv)
     parser = Parser(prog="rlcb", description="Train, time and compare reinforcement-learning algorithms on Procgen.")
     parser.add_argument("--version", action="version", version=f"rlcb {__version__}")
-    parser.add_argument("verb", choices=("train", "doctor"), help="what to do; `rlcb VERB --help` says more")
-    parser.usage = "rlcb [--help] [--version] {train,doctor} …"
+    verbs = {"train": _train_verb, "tune": _tune_verb, "doctor": doctor}
+    parser.add_argument("verb", choices=tuple(verbs), help="what to do; `rlcb VERB --help` says more")
+    parser.usage = f"rlcb [--help] [--version] {{{','.join(verbs)}}} …"
     arguments = parser.parse(argv[:1] or ["--help"])
-    if arguments.verb == "doctor":
-        return doctor(argv[1:], "rlcb doctor")
-    return _train_verb(argv[1:])
+    return verbs[arguments.verb](argv[1:])
 
 
-def doctor(argv: Sequence[str], prog: str) -> int:
+def doctor(argv: Sequence[str], prog: str = "rlcb doctor") -> int:
     """Check the installation and print what was found."""
     parser = Parser(prog=prog, description="Check the installation: what is there, what is missing, how to get it.")
     parser.parse(argv)
@@ -72,7 +76,7 @@ def _train_verb(argv: Sequence[str]) -> int:
 
     parser = Parser(prog="rlcb train", description="Train an algorithm for a time or a number of steps.")
     parser.add_argument("algorithm", choices=("ppo",), nargs="?", help="not needed with --resume")
-    parser.add_argument("--mode", choices=("sequential",), default="sequential", help="how it runs")
+    parser.add_argument("--mode", choices=("sequential", "parallel"), help="how it runs, default sequential")
     _add_common(parser, "./benchmarks/<mode>")
     _add_keys(parser, [key for _, key, _ in fields()])
     arguments = parser.parse(argv)
@@ -83,12 +87,35 @@ def _train_verb(argv: Sequence[str]) -> int:
     return _guarded(parser.prog, arguments, arguments.algorithm or "ppo", arguments.mode)
 
 
+def _tune_verb(argv: Sequence[str]) -> int:
+    """`rlcb tune`: measure what is fastest here and write it down."""
+    parser = Parser(
+        prog="rlcb tune", description="Measure workers, threads, environments and minibatch on this machine."
+    )
+    parser.add_argument("--config", type=Path, metavar="FILE", help="what to tune, default config/ppo_parallel.yaml")
+    parser.add_argument("--output", type=Path, metavar="FILE", default=Path("config/tuned.yaml"), help="where to write")
+    parser.add_argument("--updates", type=int, default=2, metavar="N", help="updates timed for each trial, default 2")
+    _add_keys(parser, ("name",))
+    arguments = parser.parse(argv)
+    if not 1 <= arguments.updates <= 1000:
+        parser.error("--updates must be a whole number from 1 to 1000")
+    from rlcb.errors import RlcbError
+    from rlcb.launch import tuned
+
+    try:
+        return tuned(arguments.config, arguments.name, arguments.output, arguments.updates)
+    except RlcbError as error:
+        print(f"{parser.prog}: error: {error}", file=sys.stderr)
+        return error.exit_code
+
+
 def train_script(prog: str, algorithm: str, mode: str, timed: bool, argv: Sequence[str] | None = None) -> int:
     """One of the documented training scripts."""
     what = "for a fixed time" if timed else "for a fixed number of steps"
     parser = Parser(prog=prog, description=f"Train {algorithm.upper()} ({mode}) {what}.")
     _add_common(parser, f"./benchmarks/{mode}")
-    _add_keys(parser, ("duration_hours", *TIMED_KEYS) if timed else FIXED_KEYS)
+    keys = ("duration_hours", *TIMED_KEYS) if timed else FIXED_KEYS
+    _add_keys(parser, (*keys, *PARALLEL_KEYS) if mode == "parallel" else keys)
     arguments = parser.parse(sys.argv[1:] if argv is None else argv)
     if timed and arguments.duration_hours is None and arguments.resume is None:
         parser.error("--duration HOURS is required")
@@ -115,7 +142,7 @@ def _add_keys(parser: Parser, keys: Sequence[str]) -> None:
     parser.epilog = "What no flag gives comes from the config file, and what that leaves out from the defaults."
 
 
-def _guarded(prog: str, arguments: argparse.Namespace, algorithm: str, mode: str) -> int:
+def _guarded(prog: str, arguments: argparse.Namespace, algorithm: str, mode: str | None) -> int:
     """Run a training command; an expected failure becomes one line and its exit code."""
     from rlcb.errors import RlcbError
     from rlcb.launch import launch
@@ -124,6 +151,12 @@ def _guarded(prog: str, arguments: argparse.Namespace, algorithm: str, mode: str
     reserved = ("algorithm", "mode", "config", "output_dir", "resume")
     given = {key: value for key, value in vars(arguments).items() if key not in reserved and value is not None}
     overrides = {key: (flag_of(key), parse_scalar(value)) for key, value in given.items()}
+    if mode == "parallel" and "num_envs" in overrides:
+        # In parallel commands --num-envs counts each worker's.
+        overrides.setdefault("num_envs_per_worker", overrides["num_envs"])
+        if overrides["num_envs_per_worker"][1] != overrides.pop("num_envs")[1]:
+            print(f"{prog}: error: --num-envs and --num-envs-per-worker mean the same here and differ", file=sys.stderr)
+            return 2
     try:
         return launch(prog, algorithm, mode, overrides, arguments.config, arguments.output_dir, arguments.resume)
     except RlcbError as error:

@@ -1,6 +1,7 @@
 """Acting: environments and a policy in, a rollout out."""
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from rlcb.envs import VectorEnv
-from rlcb.envs.episodes import EpisodeTracker
+from rlcb.envs.episodes import Episode, EpisodeCounter
 from rlcb.errors import Diverged
 
 
@@ -29,9 +30,20 @@ class Rollout:
 class Collector:
     """Steps the environments with the current policy and fills one rollout, over and over in the same memory."""
 
-    def __init__(self, env: VectorEnv, policy: nn.Module, n_steps: int, device: str, generator: torch.Generator):
+    def __init__(
+        self,
+        env: VectorEnv,
+        policy: nn.Module,
+        n_steps: int,
+        device: str,
+        generator: torch.Generator,
+        counter: EpisodeCounter,
+        alive: Callable[[], None],
+    ):
+        """`alive` is called at every step, for whoever watches over this process."""
         self.env, self.policy, self.device, self.generator = env, policy, device, generator
-        self.episodes = EpisodeTracker(env.num_envs)
+        self.counter, self._alive = counter, alive
+        self.episodes: list[Episode] = []
         self.env_seconds = self.acting_seconds = 0.0
         T, B = n_steps, env.num_envs
         dtype = torch.uint8 if env.spec.observation_dtype == np.uint8 else torch.float32
@@ -50,6 +62,7 @@ class Collector:
     def collect(self) -> Rollout:
         """Act for T steps. The rollout's tensors are overwritten by the next call."""
         self.env_seconds = self.acting_seconds = 0.0
+        self.episodes = []
         T, B = self._actions.shape
         # Exponential races pick an action with one division and one argmax; drawing all of them at once saves calls.
         shape = (T, B, self.env.spec.num_actions)
@@ -63,7 +76,8 @@ class Collector:
             self._check(step.observations, step.rewards)
             self._rewards[t], self._dones[t] = step.rewards, step.dones
             self.observation = step.observations
-            self.episodes.add(step.rewards, step.dones)
+            self.episodes += self.counter.add(t, step.rewards, step.dones)
+            self._alive()
             self.env_seconds += time.perf_counter() - acted
             self.acting_seconds += acted - started
             for index, final in step.cut_off.items():

@@ -35,6 +35,24 @@ class EnvConfig(_Section):
     start_level: Annotated[_Int, Field(ge=0, le=2**31 - 1, description="Procgen: first level")] = 0
 
 
+class ParallelConfig(_Section):
+    """How a parallel run is divided; a sequential one does not look here."""
+
+    num_workers: Annotated[
+        Annotated[int, _Whole, Field(ge=1, le=1024)] | Literal["auto"],
+        Field(description="worker processes; auto: measured on this machine"),
+    ] = 4
+    num_envs_per_worker: Annotated[
+        _Int | None, Field(ge=1, le=16384, description="environments of each worker; null: env.num_envs / num_workers")
+    ] = None
+    backend: Annotated[
+        Literal["shared_memory", "gloo"], Field(description="how gradients cross: one machine's memory, or sockets")
+    ] = "shared_memory"
+    worker_timeout: Annotated[
+        float, Field(gt=0, le=86400, description="seconds without a sign of life before a worker is replaced")
+    ] = 60.0
+
+
 class TrainingConfig(_Section):
     """How long, in what portions and with which network to learn."""
 
@@ -105,6 +123,7 @@ class Config(_Section):
     """A whole run."""
 
     env: EnvConfig = EnvConfig()
+    parallel: ParallelConfig = ParallelConfig()
     training: TrainingConfig = TrainingConfig()
     ppo: PpoConfig = PpoConfig()
     logging: LoggingConfig = LoggingConfig()
@@ -145,7 +164,12 @@ _ALSO_IN = {
 }  # fmt: skip
 
 
-def build_config(path: Path | None, overrides: Mapping[str, tuple[str, Any]], base: Config | None = None) -> Config:
+def build_config(
+    path: Path | None,
+    overrides: Mapping[str, tuple[str, Any]],
+    base: Config | None = None,
+    mode: str = "sequential",
+) -> Config:
     """Defaults (or `base`), then the file, then `overrides`: key → (the flag as typed, its value); all validated."""
     home = {key: section for section, key, _ in fields()}
     values: dict[str, dict[str, Any]] = base.model_dump() if base else {}
@@ -160,6 +184,8 @@ def build_config(path: Path | None, overrides: Mapping[str, tuple[str, Any]], ba
         config = Config.model_validate(values)
     except ValidationError as error:
         raise UsageError(_first_problem(error, source)) from None
+    if mode == "parallel":
+        config = _divided(config, source)
     return _checked(config, source)
 
 
@@ -218,7 +244,8 @@ def allowed_values(field: FieldInfo) -> str:
         if part is bool:
             words.append("true or false")
         elif part in (int, float) or get_args(part)[:1] == (int,):
-            words.append(_range_words("a number" if part is float else "a whole number", field))
+            limits = [*field.metadata, *(item for arg in get_args(part)[1:] for item in getattr(arg, "metadata", ()))]
+            words.append(_range_words("a number" if part is float else "a whole number", limits))
         elif part is str:
             words.append("text")
         elif part is type(None):
@@ -231,13 +258,42 @@ def allowed_values(field: FieldInfo) -> str:
     return " or ".join(words)
 
 
-def _range_words(noun: str, field: FieldInfo) -> str:
-    limits = {
-        name: getattr(item, name) for item in field.metadata for name in ("gt", "ge", "le") if hasattr(item, name)
-    }
+def _range_words(noun: str, metadata: list[Any]) -> str:
+    limits = {name: getattr(item, name) for item in metadata for name in ("gt", "ge", "le") if hasattr(item, name)}
     low = f" above {limits['gt']}" if "gt" in limits else f" from {limits['ge']}" if "ge" in limits else ""
     high = f" {'up ' if 'gt' in limits else ''}to {limits['le']}" if "le" in limits else ""
     return f"{noun}{low}{high}"
+
+
+def _divided(config: Config, source: dict[str, str]) -> Config:
+    """A parallel run's environments: num_workers × num_envs_per_worker, whichever two of the three were given."""
+    parallel, total = config.parallel, config.env.num_envs
+    workers, each = parallel.num_workers, parallel.num_envs_per_worker
+    where = source.get("num_envs_per_worker", "parallel.num_envs_per_worker")
+    if workers == "auto":
+        if each is not None and "num_envs_per_worker" in source:
+            raise UsageError(f"{where}: with num_workers auto give the total instead, env.num_envs")
+        return config
+    if each is None:
+        if total % workers:
+            below, above = total - total % workers, total + workers - total % workers
+            raise UsageError(
+                f"{source.get('num_workers', 'parallel.num_workers')}: {workers} workers cannot share {total} "
+                f"environments evenly; {below or workers} or {above} would do"
+            )
+        each = total // workers
+    elif "num_envs" in source and total != workers * each:
+        raise UsageError(f"{where}: {workers} × {each} is {workers * each}, but {source['num_envs']} says {total}")
+    config = config.model_copy(update={"env": config.env.model_copy(update={"num_envs": workers * each})})
+    share, wanted = config.rollout_size // workers, config.minibatch_size
+    if config.rollout_size % wanted == 0 and wanted % workers:
+        below, above = (workers * size for size in _nearest_divisors(share, max(wanted // workers, 1)))
+        near = f"{below}" if below == above else f"{below} and {above}"
+        raise UsageError(
+            f"{source.get('batch_size', 'training.batch_size')}: {wanted} cannot be shared by {workers} workers "
+            f"evenly; near it {near} would do"
+        )
+    return config.model_copy(update={"parallel": parallel.model_copy(update={"num_envs_per_worker": each})})
 
 
 def _checked(config: Config, source: dict[str, str]) -> Config:

@@ -1,8 +1,6 @@
 """What a person sees while a run goes on: lines, and on a terminal a progress bar below them."""
 
 import sys
-from types import TracebackType
-from typing import Self
 
 from rlcb.metrics import Metrics
 
@@ -11,17 +9,10 @@ class Console:
     """Prints lines to standard output; on a terminal keeps a bar at the bottom."""
 
     def __init__(self, label: str):
-        self._label = label
-        self._bar: _Bar | None = None
+        self._bar = _Bar(label) if sys.stdout.isatty() else None
 
-    def __enter__(self) -> Self:
-        if sys.stdout.isatty():
-            self._bar = _Bar(self._label)
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
+        """Leave the bar as it is and go on below it."""
         if self._bar:
             self._bar.close()
             self._bar = None

@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable
 
 PIP = "pip install -c constraints.txt -e '.[tensorboard]'"
-APT = "apt-get install libgl1 libglib2.0-0"
 PACKAGES = {"torch": "torch", "procgen": "procgen-mirror", "gymnasium": "gymnasium", "numpy": "numpy",
             "pydantic": "pydantic", "yaml": "pyyaml", "psutil": "psutil", "rich": "rich"}  # fmt: skip
 
@@ -82,10 +81,7 @@ def _procgen() -> str:
     from rlcb.config import EnvConfig
     from rlcb.envs import make_env
 
-    try:
-        env = make_env(EnvConfig(), num_envs=2, seed=0, num_threads=0)
-    except (ImportError, OSError, RuntimeError) as error:
-        raise RuntimeError(f"{error}; if a system library is missing: {APT}") from None
+    env = make_env(EnvConfig(), num_envs=2, seed=0, num_threads=0)
     env.step(np.zeros(2, np.int64))
     env.close()
     return "CoinRun made a step"
@@ -93,15 +89,16 @@ def _procgen() -> str:
 
 def _one_update() -> str:
     from rlcb.config import build_config
-    from rlcb.execution.state import TrainingState
+    from rlcb.execution.state import Worker
+    from rlcb.group import SoloGroup
 
     values = {"num_envs": 8, "n_steps": 16, "batch_size": 128, "n_epochs": 1}
     config = build_config(None, {key: (key, value) for key, value in values.items()})
-    state = TrainingState(config, "ppo", "cpu", env_threads=0)
+    worker = Worker(config, "cpu", env_threads=0, group=SoloGroup())
     started = time.perf_counter()
-    rollout = state.collector.collect()
-    update = state.learner.update(rollout, rollout.rewards, config.training.learning_rate)
-    state.env.close()
+    rollout = worker.collector.collect()
+    update = worker.learner.update(rollout, rollout.rewards, config.training.learning_rate)
+    worker.env.close()
     if update.skipped_steps:
         raise RuntimeError("the gradient was not finite")
     return f"PPO learned from {config.rollout_size} steps in {time.perf_counter() - started:.2f} s"

@@ -19,6 +19,12 @@ class Diverged(RlcbError):
     exit_code = 3
 
 
+class WorkersLost(RlcbError):
+    """Worker processes died more often than they are replaced."""
+
+    exit_code = 4
+
+
 class CheckpointUnusable(RlcbError):
     """A checkpoint is missing, damaged, foreign or of another run."""
 

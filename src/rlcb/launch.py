@@ -9,19 +9,23 @@ from rlcb.config import Config, build_config
 from rlcb.console import note
 from rlcb.env_names import procgen_game
 from rlcb.errors import ResourceError, RlcbError, UsageError
-from rlcb.hardware import prepare_process, resolve_device
+from rlcb.hardware import prepare_process, resolve_device, usable_cpus
 from rlcb.metrics import INSTALL_TENSORBOARD, want_tensorboard
 from rlcb.run import RunDirectory, check_space, create_run, open_run, read_run
 from rlcb.signals import StopRequest
 
 Overrides = Mapping[str, tuple[str, Any]]
 LINE = "=" * 70
+# What may change when a run goes on: everything else would make it another run.
+RESUMABLE_KEYS = ("total_timesteps", "duration_hours", "log_interval", "save_interval", "save_every_minutes",
+                  "keep_checkpoints", "tensorboard", "device", "num_threads", "num_workers", "backend",
+                  "worker_timeout")  # fmt: skip
 
 
 def launch(
     prog: str,
     algorithm: str,
-    mode: str,
+    mode: str | None,
     overrides: Overrides,
     config_file: Path | None,
     output_dir: Path | None,
@@ -31,13 +35,20 @@ def launch(
     stop = StopRequest()
     stop.install()
     if resume:
-        config, algorithm, mode = _resumed_config(resume, overrides, config_file, output_dir)
+        config, algorithm, mode = _resumed_config(resume, mode, overrides, config_file, output_dir)
         path = resume
     else:
+        mode = mode or "sequential"
         config = _new_config(algorithm, mode, overrides, config_file, output_dir)
         path = output_dir or Path("benchmarks") / mode
+    if mode == "parallel" and config.parallel.num_workers == "auto":
+        from rlcb.tune import choose_workers, with_workers
+
+        config = with_workers(config, choose_workers(config, _say)[0])
     _check_tensorboard(config)
     if config.hardware.device == "cuda":
+        if mode == "parallel":
+            raise UsageError("--device cuda: parallel PPO runs on CPU cores; use --mode sequential for a GPU")
         resolve_device("cuda")
     run = (open_run if resume else create_run)(path, config, algorithm, mode, note)
     try:
@@ -49,6 +60,18 @@ def launch(
         raise
     finally:
         run.release()
+
+
+def tuned(config_file: Path | None, env: str | None, output: Path, updates: int) -> int:
+    """Tune a parallel configuration on this machine and write it."""
+    from rlcb.tune import tune
+
+    overrides: dict[str, tuple[str, Any]] = {"name": ("--env", env)} if env else {}
+    return tune(_new_config("ppo", "parallel", overrides, config_file, None), output, updates, _say)
+
+
+def _say(text: str) -> None:
+    print(text, flush=True)
 
 
 def _new_config(
@@ -65,26 +88,27 @@ def _new_config(
         # Naming the run's place brings home the folders that a file put elsewhere.
         for key in ("checkpoint_dir", "log_dir"):
             changes.setdefault(key, ("--output-dir", None))
-    return build_config(config_file, changes)
+    return build_config(config_file, changes, mode=mode)
 
 
 def _resumed_config(
-    path: Path, overrides: Overrides, config_file: Path | None, output_dir: Path | None
+    path: Path, mode: str | None, overrides: Overrides, config_file: Path | None, output_dir: Path | None
 ) -> tuple[Config, str, str]:
     """The configuration a run was started with, with what may change on top."""
-    from rlcb.cli import RESUMABLE_KEYS
-
     for given, flag in ((config_file, "--config"), (output_dir, "--output-dir")):
         if given:
             raise UsageError(f"{flag}: not together with --resume, which takes it from the run")
     for key, (flag, _) in overrides.items():
         if key not in RESUMABLE_KEYS:
             raise UsageError(f"{flag}: cannot change when a run is resumed; start a new run instead")
-    config, algorithm, mode = read_run(path)
+    config, algorithm, before = read_run(path)
+    mode = mode or before
     changes = dict(overrides)
     if "total_timesteps" in changes:
         changes.setdefault("duration_hours", ("--total-timesteps", None))
-    return build_config(None, changes, base=config), algorithm, mode
+    if "num_workers" in changes or mode != before:
+        changes["num_envs_per_worker"] = ("--num-workers", None)  # the total stays what it is
+    return build_config(None, changes, base=config, mode=mode), algorithm, mode
 
 
 def _check_tensorboard(config: Config) -> None:
@@ -100,19 +124,37 @@ def _checkpoint_size(config: Config) -> int:
 
 def _train(prog: str, run: RunDirectory, config: Config, stop: StopRequest, resume: bool) -> int:
     """Set the process up, import the heavy half of the program and run it."""
-    threads = prepare_process(config.hardware.num_threads)
-    from rlcb.execution.sequential import Session, train
-
-    device = resolve_device(config.hardware.device)
+    threads = prepare_process(threads_for(config, run.mode))
+    device = resolve_device(config.hardware.device if run.mode == "sequential" else "cpu")
     if device == "cpu" and config.hardware.device == "auto":
         note("no CUDA device: training on the CPU")
     print(banner(run, config, device, threads), flush=True)
-    outcome = train(Session(run, config, device, threads, resume), stop)
+    if run.mode == "parallel":
+        from rlcb.execution.data_parallel import train
+    else:
+        from rlcb.execution.sequential import train
+    outcome = train(run, config, device, threads, resume, stop)
     if outcome.status == "interrupted":
         run.event("interrupted", signal=stop.signal, env_steps=outcome.env_steps)
         command = prog if prog.startswith("rlcb") else f"python {prog}"
         print(f"Interrupted and saved. Resume with: {command} --resume {run.path}", flush=True)
-    return stop.exit_code
+        return stop.exit_code
+    return 0
+
+
+def threads_for(config: Config, mode: str) -> int:
+    """Threads of each process: what was asked for, or an equal share of what this machine allows."""
+    wanted, usable = config.hardware.num_threads, usable_cpus()
+    if mode == "sequential":
+        return wanted or usable
+    workers = config.parallel.num_workers
+    assert isinstance(workers, int)
+    share = max(usable // workers, 1)
+    if wanted and wanted > share:
+        note(f"num_threads {wanted} × {workers} workers is more than the {usable} usable cores: {share} per worker")
+    if workers > usable:
+        note(f"{workers} workers share {usable} cores: fewer workers would be faster")
+    return min(wanted or share, share)
 
 
 def banner(run: RunDirectory, config: Config, device: str, threads: int) -> str:
@@ -125,13 +167,17 @@ def banner(run: RunDirectory, config: Config, device: str, threads: int) -> str:
     if procgen_game(env.name):
         levels = f"{env.num_levels} from {env.start_level}" if env.num_levels else "all"
         lines.append(f"Levels: {levels}, {env.distribution_mode}")
-    lines.append(f"Num environments: {env.num_envs}")
+    if run.mode == "parallel":
+        lines.append(f"Workers: {config.parallel.num_workers}")
+        lines.append(f"Envs per worker: {config.parallel.num_envs_per_worker}")
+    lines.append(f"{'Total' if run.mode == 'parallel' else 'Num'} environments: {env.num_envs}")
     lines.append(
         f"Rollout: {training.n_steps} steps, minibatches of {config.minibatch_size}, {training.n_epochs} epochs"
     )
     if config.minibatch_size < training.batch_size:
         lines.append(f"Note: batch_size {training.batch_size} exceeds the rollout, which is learned from whole")
     lines.append(f"Duration: {timed:g} hours" if timed else f"Total timesteps: {training.total_timesteps:,}")
-    lines.append(f"Device: {device} (CPU threads: {threads})")
+    each = " per worker" if run.mode == "parallel" else ""
+    lines.append(f"Device: {device} (CPU threads{each}: {threads})")
     lines.append(f"Output: {run.path}")
     return "\n".join([*lines, LINE])

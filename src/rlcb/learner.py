@@ -1,15 +1,18 @@
 """Learning: policy and optimizer; a rollout in, an update out."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from rlcb.algorithms.ppo import STATISTICS, Batch, normalized, ppo_loss
+from rlcb.algorithms.ppo import STATISTICS, Batch, ppo_loss
 from rlcb.collector import Rollout
 from rlcb.config import Config
-from rlcb.returns import explained_variance, gae
+from rlcb.group import Group
+from rlcb.returns import gae
 
 
 @dataclass(frozen=True)
@@ -22,90 +25,116 @@ class Update:
 
 
 class Learner:
-    """Owns the policy's weights and turns rollouts into better ones.
+    """Owns a copy of the policy's weights and turns rollouts into better ones, in step with the group's other copies.
 
     All weights are views of one flat vector and so are their gradients: clipping, the optimizer step, finiteness and
-    whatever has to cross between processes are single operations on it.
+    what crosses between processes are single operations on it.
     """
 
-    def __init__(self, policy: nn.Module, config: Config, generator: torch.Generator):
-        self.policy, self.config, self.generator = policy, config, generator
-        self.weights, self.gradient = flatten_parameters(policy)
+    def __init__(self, policy: nn.Module, config: Config, generator: torch.Generator, group: Group):
+        self.policy, self.config, self.generator, self.group = policy, config, generator, group
+        self.weights = flatten_parameters(policy)
         self._flat = nn.Parameter(self.weights)
-        self._flat.grad = self.gradient
+        self.join(group)
         training = config.training
         self.optimizer = torch.optim.Adam([self._flat], training.learning_rate, eps=training.adam_eps, fused=True)
-        self.optimizer_steps = 0
+
+    def join(self, group: Group) -> None:
+        """Work in this group from now on: gradients go where it wants them."""
+        self.group = group
+        self.gradient = group.attach(torch.zeros_like(self.weights))
+        self._flat.grad = self.gradient
+        place_gradients(self.policy, self.gradient)
 
     def update(self, rollout: Rollout, rewards: Tensor, learning_rate: float) -> Update:
         """Train n_epochs over the rollout in shuffled minibatches; `rewards` [T, B] are the ones to learn from."""
         training = self.config.training
         self.optimizer.param_groups[0]["lr"] = learning_rate
         batch = make_batch(rollout, rewards, training.gamma, training.gae_lambda)
+        share = self.config.minibatch_size // self.group.size
+        orders = [torch.randperm(len(batch), generator=self.generator) for _ in range(training.n_epochs)]
+        indices = torch.stack(orders).view(-1, share).to(self.weights.device)  # a row per optimizer step
+        scales = self._advantage_scales(batch.advantages, indices)
         statistics, norms, skipped, bad_batch = [], [], 0, None
-        for _ in range(training.n_epochs):
-            order = torch.randperm(len(batch), generator=self.generator).to(self.weights.device)
-            for indices in torch.split(order, self.config.minibatch_size):
-                minibatch = batch.select(indices)
-                figures, norm = self.gradient_of(minibatch)
-                if not torch.isfinite(norm):
-                    skipped, bad_batch = skipped + 1, minibatch
-                    continue
-                self._step(norm)
-                statistics.append(figures)
-                norms.append(norm)
+        for step, chosen in enumerate(indices):
+            self.group.alive()
+            minibatch = batch.select(chosen)
+            mean, deviation = scales[step]
+            minibatch = replace(minibatch, advantages=(minibatch.advantages - mean) / deviation)
+            figures = self.gradient_of(minibatch)
+            self.group.average_gradient()
+            norm = self.gradient.norm()
+            if not torch.isfinite(norm):
+                skipped, bad_batch = skipped + 1, minibatch
+                continue
+            self.step(norm)
+            statistics.append(figures)
+            norms.append(norm)
         return Update(self._metrics(batch, statistics, norms, learning_rate), skipped, bad_batch)
 
-    def gradient_of(self, minibatch: Batch) -> tuple[Tensor, Tensor]:
-        """Fill `gradient` with the minibatch's, piece by piece if asked to; returns its figures and its norm."""
-        ppo = self.config.ppo
-        if ppo.normalize_advantages:
-            fields = {**vars(minibatch), "advantages": normalized(minibatch.advantages)}
-            minibatch = Batch(**fields)
+    def gradient_of(self, minibatch: Batch) -> Tensor:
+        """Fill `gradient` with the minibatch's, piece by piece if asked to; returns the loss's figures."""
         self.gradient.zero_()
         total = torch.zeros(len(STATISTICS), device=self.weights.device)
         for piece in minibatch.split(self.config.training.micro_batch_size or len(minibatch)):
             logits, values = self.policy(piece.observations)
-            loss, figures = ppo_loss(logits, values, piece, ppo)
+            loss, figures = ppo_loss(logits, values, piece, self.config.ppo)
             share = len(piece) / len(minibatch)
             (loss * share).backward()  # type: ignore[no-untyped-call]
             total += figures * share
-        return total, self.gradient.norm()
+        return total
 
-    def _step(self, norm: Tensor) -> None:
+    def step(self, norm: Tensor) -> None:
+        """Clip the gradient, whose norm this is, and move the weights."""
         self.gradient.mul_((self.config.ppo.max_grad_norm / (norm + 1e-6)).clamp(max=1.0))
         self.optimizer.step()
-        self.optimizer_steps += 1
+
+    def _advantage_scales(self, advantages: Tensor, indices: Tensor) -> Tensor:
+        """Mean and deviation of the advantages in each of the group's minibatches [steps, 2]."""
+        steps, share = indices.shape
+        count = share * self.group.size
+        if not self.config.ppo.normalize_advantages or count < 2:
+            return torch.tensor([[0.0, 1.0]], device=advantages.device).expand(steps, 2)
+        chosen = advantages[indices].double()
+        first, second = self.group.sum(torch.stack((chosen.sum(1), chosen.square().sum(1))).cpu())
+        variance = ((second - first.square() / count) / (count - 1)).clamp(min=0)
+        return torch.stack((first / count, variance.sqrt() + 1e-8), dim=1).to(advantages.device, torch.float32)
 
     def _metrics(
         self, batch: Batch, statistics: list[Tensor], norms: list[Tensor], learning_rate: float
     ) -> dict[str, float | None]:
-        """Means over the update's optimizer steps, by the names they are logged under; None where there were none."""
-        means: list[float] = torch.stack(statistics).mean(0).tolist() if statistics else []
-        metrics: dict[str, float | None] = dict.fromkeys(STATISTICS)
-        metrics.update(zip(STATISTICS, means, strict=False))
+        """Means over the update's optimizer steps and the group, by the names they are logged under."""
+        errors = batch.returns - batch.values
+        sums = [f.double().sum() for x in (batch.returns, errors) for f in (x, x.square())]
+        figures = torch.stack(statistics).double().mean(0) if statistics else torch.zeros(len(STATISTICS)).double()
+        together = self.group.sum(torch.cat((torch.stack(sums).cpu(), figures.cpu())))
+        means = (together[len(sums) :] / self.group.size).tolist()
+        metrics: dict[str, float | None] = dict(zip(STATISTICS, means if statistics else [None] * 6, strict=True))
         metrics["gradient/norm"] = float(torch.stack(norms).mean()) if norms else None
-        metrics["value/explained_variance"] = explained_variance(batch.values, batch.returns)
+        metrics["value/explained_variance"] = _explained(together[: len(sums)].tolist(), len(batch) * self.group.size)
         metrics["learning_rate"] = learning_rate
         return metrics
 
-    def state(self) -> dict[str, Any]:
-        """Weights by name and the optimizer's moments."""
-        return {
-            "policy": {name: tensor.detach().cpu().clone() for name, tensor in self.policy.state_dict().items()},
-            "optimizer": {
-                "steps": self.optimizer_steps,
-                **{key: value.cpu().clone() for key, value in self.optimizer.state[self._flat].items()},
-            },
-        }
+    def state(self) -> dict[str, dict[str, NDArray[Any]]]:
+        """Copies of the weights by name and of the optimizer's moments."""
+        return {"policy": _copies(self.policy.state_dict()), "optimizer": _copies(self.optimizer.state[self._flat])}
 
-    def load(self, state: dict[str, Any]) -> None:
+    def load(self, state: dict[str, dict[str, NDArray[Any]]]) -> None:
         """Restore what `state` gave."""
-        self.policy.load_state_dict(state["policy"])
-        moments = dict(state["optimizer"])
-        self.optimizer_steps = moments.pop("steps")
-        device = self.weights.device
-        self.optimizer.state[self._flat] = {key: value.to(device) for key, value in moments.items()}
+        self.policy.load_state_dict({name: torch.as_tensor(array) for name, array in state["policy"].items()})
+        moments = {name: torch.tensor(array, device=self.weights.device) for name, array in state["optimizer"].items()}
+        self.optimizer.state[self._flat] = moments
+
+
+def _copies(tensors: dict[str, Tensor]) -> dict[str, NDArray[Any]]:
+    return {name: np.array(tensor.detach().cpu()) for name, tensor in tensors.items()}
+
+
+def _explained(sums: list[float], count: int) -> float | None:
+    """1 − Var(errors) / Var(returns) from the sums and sums of squares of both; None where the returns do not vary."""
+    returns, returns2, errors, errors2 = sums
+    variance = returns2 - returns * returns / count
+    return 1.0 - (errors2 - errors * errors / count) / variance if variance > 0 else None
 
 
 def make_batch(rollout: Rollout, rewards: Tensor, gamma: float, gae_lambda: float) -> Batch:
@@ -123,15 +152,19 @@ def make_batch(rollout: Rollout, rewards: Tensor, gamma: float, gae_lambda: floa
     )
 
 
-def flatten_parameters(module: nn.Module) -> tuple[Tensor, Tensor]:
-    """Move a module's parameters and gradients into two flat vectors that they become views of."""
+def flatten_parameters(module: nn.Module) -> Tensor:
+    """Move a module's parameters into one flat vector that they become views of."""
     parameters = list(module.parameters())
     weights = torch.cat([parameter.detach().flatten() for parameter in parameters])
-    gradient = torch.zeros_like(weights)
-    start = 0
-    for parameter in parameters:
-        end = start + parameter.numel()
-        parameter.data = weights[start:end].view_as(parameter)
-        parameter.grad = gradient[start:end].view_as(parameter)
-        start = end
-    return weights, gradient
+    pieces = torch.split(weights, [parameter.numel() for parameter in parameters])
+    for parameter, piece in zip(parameters, pieces, strict=True):
+        parameter.data = piece.view_as(parameter)
+    return weights
+
+
+def place_gradients(module: nn.Module, gradient: Tensor) -> None:
+    """Make a module's gradients views of one flat vector."""
+    parameters = list(module.parameters())
+    pieces = torch.split(gradient, [parameter.numel() for parameter in parameters])
+    for parameter, piece in zip(parameters, pieces, strict=True):
+        parameter.grad = piece.view_as(parameter)

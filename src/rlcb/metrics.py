@@ -7,8 +7,7 @@ import socket
 import time
 from importlib.util import find_spec
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from rlcb.errors import UsageError
 from rlcb.files import Appender, write_whole
@@ -47,11 +46,15 @@ def as_columns(history: list[Metrics]) -> dict[str, list[Any]]:
 class MetricsWriter:
     """Appends updates to metrics.jsonl and, if asked, to a TensorBoard event file."""
 
-    def __init__(self, folder: Path, tensorboard: bool, resume_after: int = 0):
-        """`resume_after`: keep the lines up to this update and drop what a crash left behind it."""
+    def __init__(self, folder: Path, tensorboard: bool, resume_after: int, earlier: Path | None = None):
+        """`resume_after`: keep the lines up to this update and drop what a crash left behind it.
+
+        `earlier`: the folder of the same run's history before it went over to another mode.
+        """
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / "metrics.jsonl"
-        self.history = [line for line in read_history(path) if line["update"] <= resume_after]
+        source = (earlier or folder) / "metrics.jsonl"
+        self.history = [line for line in read_history(source) if line["update"] <= resume_after]
         write_whole(path, b"".join(_as_line(line) for line in self.history))
         self._file = Appender(path)
         purge_after = self.history[-1]["step"] if self.history else None
@@ -64,12 +67,8 @@ class MetricsWriter:
         if self._events:
             self._events.write(metrics)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
+        """Close the files."""
         self._file.close()
         if self._events:
             self._events.close()

@@ -17,11 +17,3 @@ def gae(rewards: Tensor, values: Tensor, dones: Tensor, gamma: float, gae_lambda
         carried = torch.addcmul(deltas[t], discounts[t] * gae_lambda, carried)
         advantages[t] = carried
     return advantages
-
-
-def explained_variance(predictions: Tensor, targets: Tensor) -> float | None:
-    """Share of the targets' variance that the predictions explain: 1 all, 0 none; None where targets do not vary."""
-    variance = float(targets.var())
-    if not variance > 0:
-        return None
-    return 1.0 - float((targets - predictions).var()) / variance

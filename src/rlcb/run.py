@@ -7,7 +7,7 @@ import shutil
 import socket
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ class RunDirectory:
     algorithm: str
     mode: str
     locks: tuple[tuple[Path, int], ...]
+    earlier_logs: Path | None = None  # where the run logged before it went over to this mode
 
     @property
     def prefix(self) -> str:
@@ -62,15 +63,23 @@ def create_run(path: Path, config: Config, algorithm: str, mode: str, note: Note
     if any(entry.is_file() for part in ("checkpoints", "logs") for entry in (path / part).rglob("*")):
         raise UsageError(f"--output-dir {path}: holds files that are not a run's; choose another directory")
     run = _open(path, config, algorithm, mode, note)
-    identity = {"algorithm": algorithm, "mode": mode, "format": 1}
-    write_whole(path / "run.json", (json.dumps(identity) + "\n").encode())
+    _identify(run)
     write_whole(path / "config.yaml", config.to_yaml().encode())
     return run
+
+
+def _identify(run: RunDirectory) -> None:
+    identity = {"algorithm": run.algorithm, "mode": run.mode, "format": 1}
+    write_whole(run.path / "run.json", (json.dumps(identity) + "\n").encode())
 
 
 def open_run(path: Path, config: Config, algorithm: str, mode: str, note: Note) -> RunDirectory:
     """Open an existing run directory to go on in it."""
     run = _open(path, config, algorithm, mode, note)
+    before = json.loads((path / "run.json").read_text(encoding="utf-8"))["mode"]
+    if before != mode:
+        run = replace(run, earlier_logs=_folders(path, config, algorithm, before)[1])
+        _identify(run)
     for folder in (run.path, run.checkpoints):
         for name in sweep(folder):
             note(f"removed unfinished {folder / name}")
@@ -87,7 +96,7 @@ def read_run(path: Path) -> tuple[Config, str, str]:
         algorithm, mode = str(identity["algorithm"]), str(identity["mode"])
     except (ValueError, KeyError, TypeError):
         raise CheckpointUnusable(f"{path / 'run.json'}: damaged") from None
-    return build_config(path / "config.yaml", {}), algorithm, mode
+    return build_config(path / "config.yaml", {}, mode=mode), algorithm, mode
 
 
 def _folders(path: Path, config: Config, algorithm: str, mode: str) -> tuple[Path, Path]:

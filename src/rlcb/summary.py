@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from rlcb.config import Config
-from rlcb.envs.episodes import EpisodeTracker
+from rlcb.envs.episodes import EpisodeStatistics
 from rlcb.files import write_json
 from rlcb.hardware import describe_machine
 from rlcb.metrics import Metrics, as_columns
@@ -28,11 +28,13 @@ class Outcome:
     env_steps: int
     updates: int
     skipped_steps: int
-    episodes: EpisodeTracker
+    episodes: EpisodeStatistics
     history: list[Metrics]
     resources: dict[str, float | None]
     device: str
     num_threads: int
+    num_workers: int
+    worker_restarts: int
 
 
 def write_summaries(run: RunDirectory, config: Config, outcome: Outcome) -> None:
@@ -58,6 +60,7 @@ def benchmark_metrics(run: RunDirectory, config: Config, outcome: Outcome) -> di
         "average_fps": average_fps(outcome),
         "final_fps": final_fps(outcome.history),
         "skipped_optimizer_steps": outcome.skipped_steps,
+        "worker_restarts": outcome.worker_restarts,
         "performance": {
             **rewards,
             "average_reward_last_100_episodes": rewards["final_reward"],
@@ -71,7 +74,12 @@ def benchmark_metrics(run: RunDirectory, config: Config, outcome: Outcome) -> di
             "reward_std": rewards["final_reward_std"],
         },
         "time_shares": time_shares(outcome.history),
-        "hardware": {**describe_machine(), "device": outcome.device, "num_threads": outcome.num_threads},
+        "hardware": {
+            **describe_machine(),
+            "device": outcome.device,
+            "num_workers": outcome.num_workers,
+            "num_threads": outcome.num_threads,
+        },
         "config": config.model_dump(mode="json"),
     }
 
@@ -96,7 +104,7 @@ def training_summary(run: RunDirectory, outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def _rewards(episodes: EpisodeTracker) -> dict[str, float | None]:
+def _rewards(episodes: EpisodeStatistics) -> dict[str, float | None]:
     initial, recent = episodes.initial(), episodes.recent()
     return {
         "initial_reward": initial[0] if initial else None,
@@ -131,8 +139,9 @@ def final_fps(history: list[Metrics]) -> float | None:
 
 def time_shares(history: list[Metrics]) -> dict[str, float]:
     """Where the time of the whole run went, in parts of 1."""
-    names = ("env", "acting", "learning", "other")
-    spent = {name: float(np.sum([line[f"time/{name}_seconds"] for line in history])) for name in names}
+    names = ("env", "acting", "learning", "allreduce", "waiting", "other")
+    there = [name for name in names if history and f"time/{name}_seconds" in history[-1]]
+    spent = {name: float(np.sum([line.get(f"time/{name}_seconds", 0.0) for line in history])) for name in there}
     total = sum(spent.values())
     return {name: round(seconds / total, 4) for name, seconds in spent.items()} if total else {}
 
@@ -147,6 +156,7 @@ def summary_block(run: RunDirectory, config: Config, outcome: Outcome) -> str:
         "TRAINING SUMMARY",
         LINE,
         f"Duration: {outcome.seconds / 3600:.2f} hours" + _status_note(outcome),
+        *([f"Workers: {outcome.num_workers}"] if run.mode == "parallel" else []),
         f"Total Environments: {config.env.num_envs}",
         f"Total Timesteps: {outcome.env_steps:,}",
         f"Total Updates: {outcome.updates:,}",
@@ -163,13 +173,29 @@ def summary_block(run: RunDirectory, config: Config, outcome: Outcome) -> str:
         f"  Peak Memory: {_number(outcome.resources['peak_memory_gb'], '.2f')} GB",
         f"  CPU: {_number(outcome.resources['cpu_percent'], '.0f')} % of the usable cores",
         "  Time: " + ", ".join(f"{name} {100 * share:.0f} %" for name, share in shares.items()),
+        f"  Limited by: {limited_by(shares)}",
         "",
         f"Results saved to: {run.path}",
         LINE,
     ]
     if outcome.skipped_steps:
         lines.insert(7, f"Skipped Optimizer Steps (not finite): {outcome.skipped_steps:,}")
+    if outcome.worker_restarts:
+        lines.insert(5, f"Worker Restarts: {outcome.worker_restarts}")
     return "\n".join(lines)
+
+
+def limited_by(shares: dict[str, float]) -> str:
+    """What a run spent most of its time on, and what would make that shorter."""
+    advice = {
+        "env": "stepping the environments; more cores would help",
+        "acting": "the policy while collecting, mostly a fixed cost per step; more environments per process would help",
+        "learning": "learning; more cores, fewer epochs or a smaller network would help",
+        "allreduce": "exchanging gradients; larger minibatches or fewer workers would help",
+        "waiting": "waiting for the slowest worker; fewer workers, or nothing else on these cores, would help",
+        "other": "logging and saving; saving less often would help",
+    }
+    return advice[max(shares, key=lambda name: shares[name])] if shares else "n/a"
 
 
 def _status_note(outcome: Outcome) -> str:

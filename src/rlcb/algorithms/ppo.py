@@ -31,13 +31,6 @@ class Batch:
         return len(self.actions)
 
 
-def normalized(advantages: Tensor) -> Tensor:
-    """Advantages with mean 0 and deviation 1 (left alone where there is only one)."""
-    if len(advantages) < 2:
-        return advantages
-    return (advantages - advantages.mean()) / (advantages.std() + 1e-8)
-
-
 def ppo_loss(logits: Tensor, values: Tensor, batch: Batch, ppo: PpoConfig) -> tuple[Tensor, Tensor]:
     """The loss to minimise and, detached, the figures named in `STATISTICS`; all are means over the samples."""
     log_policy = torch.log_softmax(logits, dim=1)

@@ -1,7 +1,8 @@
 """Returns and lengths of finished episodes, from raw rewards."""
 
 from collections import deque
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,44 +11,71 @@ WINDOW = 100  # episodes in a running mean
 FIRST_PER_ENV = 1  # episodes of each env that make up the initial reward: a fixed quota, so short ones do not bias it
 
 
-class EpisodeTracker:
-    """Adds rewards up to episodes and keeps what a summary needs."""
+class Episode(NamedTuple):
+    """A finished episode: when in the rollout, in which env, with what result."""
 
-    def __init__(self, num_envs: int):
+    t: int
+    env: int
+    value: float
+    length: int
+
+
+class EpisodeCounter:
+    """Adds one worker's rewards up to episodes."""
+
+    def __init__(self, num_envs: int, first_env: int = 0):
+        self._first_env = first_env
         self._return = np.zeros(num_envs)
         self._length = np.zeros(num_envs, np.int64)
-        self._finished_by_env = np.zeros(num_envs, np.int64)
-        self._first: list[float] = []
+
+    def add(self, t: int, rewards: NDArray[np.float32], dones: NDArray[np.bool_]) -> list[Episode]:
+        """Count one step of every env; returns the episodes that it ended."""
+        self._return += rewards
+        self._length += 1
+        ended = []
+        for index in map(int, np.flatnonzero(dones)):
+            ended.append(Episode(t, self._first_env + index, float(self._return[index]), int(self._length[index])))
+            self._return[index], self._length[index] = 0.0, 0
+        return ended
+
+    def state(self) -> dict[str, list[float]]:
+        """What has been added up so far, per env."""
+        return {"return": self._return.tolist(), "length": self._length.tolist()}
+
+    def load(self, state: dict[str, list[float]]) -> None:
+        """Restore what `state` gave."""
+        self._return = np.array(state["return"], np.float64)
+        self._length = np.array(state["length"], np.int64)
+
+
+class EpisodeStatistics:
+    """What a summary needs to know of all episodes of a run."""
+
+    def __init__(self, num_envs: int):
+        self._first: list[list[float]] = [[] for _ in range(num_envs)]
         self.recent_returns: deque[float] = deque(maxlen=WINDOW)
         self.recent_lengths: deque[int] = deque(maxlen=WINDOW)
         self.num_episodes = 0
         self.best_mean: float | None = None
         self.best_episode: float | None = None
 
-    def add(self, rewards: NDArray[np.float32], dones: NDArray[np.bool_]) -> None:
-        """Count one step of every env."""
-        self._return += rewards
-        self._length += 1
-        for index in np.flatnonzero(dones):
-            self._finish(int(index))
-
-    def _finish(self, index: int) -> None:
-        value, length = float(self._return[index]), int(self._length[index])
-        self._return[index], self._length[index] = 0.0, 0
-        self.num_episodes += 1
-        self.recent_returns.append(value)
-        self.recent_lengths.append(length)
-        if self._finished_by_env[index] < FIRST_PER_ENV:
-            self._first.append(value)
-        self._finished_by_env[index] += 1
-        self.best_episode = value if self.best_episode is None else max(self.best_episode, value)
-        if len(self.recent_returns) == WINDOW:
-            mean = float(np.mean(self.recent_returns))
-            self.best_mean = mean if self.best_mean is None else max(self.best_mean, mean)
+    def add(self, episodes: Iterable[Episode]) -> None:
+        """Take in one rollout's episodes, in the order in which they ended."""
+        for episode in sorted(episodes):
+            value = episode.value
+            self.num_episodes += 1
+            self.recent_returns.append(value)
+            self.recent_lengths.append(episode.length)
+            if len(self._first[episode.env]) < FIRST_PER_ENV:
+                self._first[episode.env].append(value)
+            self.best_episode = value if self.best_episode is None else max(self.best_episode, value)
+            if len(self.recent_returns) == WINDOW:
+                mean = float(np.mean(self.recent_returns))
+                self.best_mean = mean if self.best_mean is None else max(self.best_mean, mean)
 
     def initial(self) -> tuple[float, float] | None:
         """Mean and deviation of every env's first episodes; None until all of them have finished."""
-        if len(self._first) < FIRST_PER_ENV * len(self._return):
+        if any(len(values) < FIRST_PER_ENV for values in self._first):
             return None
         return float(np.mean(self._first)), float(np.std(self._first))
 
@@ -60,10 +88,7 @@ class EpisodeTracker:
     def state(self) -> dict[str, Any]:
         """Everything as plain lists and numbers."""
         return {
-            "return": self._return.tolist(),
-            "length": self._length.tolist(),
-            "finished_by_env": self._finished_by_env.tolist(),
-            "first": list(self._first),
+            "first": [list(values) for values in self._first],
             "recent_returns": list(self.recent_returns),
             "recent_lengths": list(self.recent_lengths),
             "num_episodes": self.num_episodes,
@@ -73,10 +98,7 @@ class EpisodeTracker:
 
     def load(self, state: dict[str, Any]) -> None:
         """Restore what `state` gave."""
-        self._return = np.array(state["return"], np.float64)
-        self._length = np.array(state["length"], np.int64)
-        self._finished_by_env = np.array(state["finished_by_env"], np.int64)
-        self._first = list(state["first"])
+        self._first = [list(values) for values in state["first"]]
         self.recent_returns = deque(state["recent_returns"], WINDOW)
         self.recent_lengths = deque(state["recent_lengths"], WINDOW)
         self.num_episodes = state["num_episodes"]

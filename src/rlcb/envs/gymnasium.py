@@ -13,8 +13,8 @@ from rlcb.errors import CheckpointUnusable, UsageError
 class GymnasiumEnv:
     """`num_envs` copies of a registered environment, stepped one after the other.
 
-    Every episode is seeded by (seed, copy, episode), so that an episode number and the actions since its start are
-    the whole state of a copy: `set_state` replays them. That works for every environment that its seed determines.
+    Every episode is seeded by (seed, copy, episode), so that these numbers and the actions since the episode's start
+    are the whole state of a copy: `set_state` replays them. That works wherever the seed determines the episode.
     """
 
     def __init__(self, name: str, num_envs: int, seed: int):
@@ -37,7 +37,7 @@ class GymnasiumEnv:
         shape = self._space.shape if self._image else gymnasium.spaces.flatten_space(self._space).shape
         assert shape is not None
         self.spec = EnvSpec(shape, np.dtype(np.uint8 if self._image else np.float32), int(env.action_space.n))
-        self._seed = seed
+        self._identity = [[seed, index] for index in range(num_envs)]
         self._episode = [-1] * num_envs
         self._actions: list[list[int]] = [[] for _ in range(num_envs)]
         self._observations = np.empty((num_envs, *shape), self.spec.observation_dtype)
@@ -67,9 +67,10 @@ class GymnasiumEnv:
         return Step(self._observations.copy(), rewards, dones, cut_off)
 
     def get_state(self) -> list[bytes]:
-        """Per copy: the episode's number and the actions since it began."""
-        pairs = zip(self._episode, self._actions, strict=True)
-        return [json.dumps({"episode": episode, "actions": actions}).encode() for episode, actions in pairs]
+        """Per copy: its seed, the episode's number and the actions since it began."""
+        names = ("identity", "episode", "actions")
+        rows = zip(self._identity, self._episode, self._actions, strict=True)
+        return [json.dumps(dict(zip(names, row, strict=True))).encode() for row in rows]
 
     def set_state(self, states: list[bytes]) -> None:
         """Replay each copy's episode up to where it was."""
@@ -77,6 +78,7 @@ class GymnasiumEnv:
             raise CheckpointUnusable(f"the checkpoint holds {len(states)} environments, this run has {self.num_envs}")
         for index, state in enumerate(states):
             fields = json.loads(state)
+            self._identity[index] = fields["identity"]
             self._episode[index] = fields["episode"] - 1
             self._observations[index] = self._restart(index)
             for action in fields["actions"]:
@@ -91,7 +93,7 @@ class GymnasiumEnv:
     def _restart(self, index: int) -> NDArray[Any]:
         self._episode[index] += 1
         self._actions[index] = []
-        seed = np.random.SeedSequence([self._seed, index, self._episode[index]]).generate_state(1)[0]
+        seed = np.random.SeedSequence([*self._identity[index], self._episode[index]]).generate_state(1)[0]
         return self._flat(self._envs[index].reset(seed=int(seed))[0])
 
     def _flat(self, observation: Any) -> NDArray[Any]:

@@ -11,19 +11,16 @@ from numpy.typing import NDArray
 from rlcb.config import EnvConfig
 from rlcb.env_names import procgen_game
 from rlcb.envs.base import EnvSpec, Step
-from rlcb.errors import CheckpointUnusable
+from rlcb.errors import CheckpointUnusable, ResourceError
+
+APT = "apt-get update && apt-get install -y libgl1 libglib2.0-0 (as root)"
 
 
 class ProcgenEnv:
     """`num_envs` copies of one Procgen game, stepped by the game's own threads (0: in the caller's)."""
 
     def __init__(self, config: EnvConfig, num_envs: int, seed: int, num_threads: int):
-        # gym, which procgen imports, prints a notice about itself.
-        with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
-            warnings.simplefilter("ignore")
-            from procgen import ProcgenGym3Env
-        # Every value was checked before: a wrong one would end the process inside the C++ code.
-        self._env = ProcgenGym3Env(
+        self._env = _make(
             num=num_envs,
             env_name=procgen_game(config.name),
             distribution_mode=config.distribution_mode,
@@ -58,3 +55,17 @@ class ProcgenEnv:
     def close(self) -> None:
         """End the games' threads."""
         self._env.close()
+
+
+def _make(**options: Any) -> Any:
+    """Procgen's own object. Every option was checked before: a wrong one would end the process inside the C++ code."""
+    try:
+        # gym, which procgen imports, prints a notice about itself.
+        with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
+            warnings.simplefilter("ignore")
+            from procgen import ProcgenGym3Env
+
+            return ProcgenGym3Env(**options)
+    except (ImportError, OSError) as error:
+        reason = str(error).splitlines()[0]
+        raise ResourceError(f"Procgen cannot be loaded: {reason}; if a system library is missing: {APT}") from None

@@ -1,11 +1,8 @@
-"""Everything a run carries from one update to the next, and its way into a checkpoint and back."""
+"""What a run carries from one update to the next: each worker's part, and what all workers have in common."""
 
 import hashlib
 import json
-import random
-from dataclasses import dataclass
-from datetime import datetime
-from pathlib import Path
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -18,114 +15,188 @@ from rlcb.config import Config
 from rlcb.console import warn
 from rlcb.env_names import procgen_game
 from rlcb.envs import make_env
+from rlcb.envs.episodes import EpisodeCounter
 from rlcb.envs.normalize import RewardNormalizer
 from rlcb.errors import CheckpointUnusable
+from rlcb.group import Group
 from rlcb.hardware import package_version
 from rlcb.learner import Learner
 from rlcb.networks import make_network
 
+# A start is a dict with the sections a worker needs to go on: policy, optimizer, normalizer, progress and its own part.
+Start = dict[str, Any]
+_TENSORS = ("policy", "optimizer")
+
 
 @dataclass
 class Progress:
-    """Counters of a run."""
+    """Counters of a run, the same in every worker."""
 
     env_steps: int = 0
     updates: int = 0
-    seconds: float = 0.0
     skipped_steps: int = 0
     bad_updates_in_a_row: int = 0
-    started: str = ""
 
 
-class TrainingState:
-    """Environments, policy, optimizer, normaliser, random generators and counters of one run."""
+class Worker:
+    """One worker's environments, its copy of the policy, its random generators."""
 
-    def __init__(self, config: Config, algorithm: str, device: str, env_threads: int):
-        self.config, self.algorithm = config, algorithm
-        seeds = np.random.SeedSequence(config.env.seed).generate_state(4)
-        random.seed(int(seeds[0]))
-        np.random.seed(seeds[0])
-        torch.manual_seed(int(seeds[0]))
-        self.acting_random = torch.Generator().manual_seed(int(seeds[1]))
-        self.learning_random = torch.Generator().manual_seed(int(seeds[2]))
-        self.env = make_env(config.env, config.env.num_envs, int(seeds[3] >> 1), env_threads)
+    def __init__(self, config: Config, device: str, env_threads: int, group: Group):
+        self.config, self.device, self.group = config, device, group
+        self.num_envs = config.env.num_envs // group.size
+        torch.manual_seed(int(np.random.SeedSequence(config.env.seed).generate_state(1)[0]))
+        acting, learning, envs = _seeds(config.env.seed, group.rank)
+        self._acting = torch.Generator().manual_seed(acting)
+        self._learning = torch.Generator().manual_seed(learning)
+        self.env = make_env(config.env, self.num_envs, envs, env_threads)
         policy = make_network(config.training.network, self.env.spec).to(device)
-        self.learner = Learner(policy, config, self.learning_random)
-        self.collector = Collector(self.env, policy, config.training.n_steps, device, self.acting_random)
+        self.learner = Learner(policy, config, self._learning, group)
+        self._counter = EpisodeCounter(self.num_envs, first_env=group.rank * self.num_envs)
+        self.collector = Collector(
+            self.env, policy, config.training.n_steps, device, self._acting, self._counter, self._alive
+        )
         gamma = config.training.reward_norm_gamma
-        self.normalizer = RewardNormalizer(config.env.num_envs, config.training.gamma if gamma is None else gamma)
-        self.progress = Progress(started=datetime.now().astimezone().isoformat(timespec="seconds"))
+        self.normalizer = RewardNormalizer(self.num_envs, config.training.gamma if gamma is None else gamma)
+        self.progress = Progress()
 
-    def content(self) -> dict[str, Any]:
-        """A checkpoint of this moment."""
-        learner = self.learner.state()
+    def _alive(self) -> None:
+        self.group.alive()
+
+    def join(self, group: Group) -> None:
+        """Go on in another group of the same size."""
+        self.group = group
+        self.learner.join(group)
+
+    def part(self) -> dict[str, Any]:
+        """What this worker alone knows."""
         return {
-            "meta": self._meta(),
-            "policy": learner["policy"],
-            "optimizer": learner["optimizer"],
-            "progress": dict(vars(self.progress)),
-            "episodes": self.collector.episodes.state(),
-            "normalizer": self.normalizer.state(),
-            "random": {
-                "torch": torch.get_rng_state(),
-                "acting": self.acting_random.get_state(),
-                "learning": self.learning_random.get_state(),
-            },
-            "envs": [torch.frombuffer(bytearray(state), dtype=torch.uint8) for state in self.env.get_state()],
+            "envs": self.env.get_state(),
+            "episode": self._counter.state(),
+            "discounted": self.normalizer.running_return.tolist(),
+            "acting": self._acting.get_state().numpy().copy(),
+            "learning": self._learning.get_state().numpy().copy(),
+            "observation": hashlib.sha256(np.ascontiguousarray(self.collector.observation).tobytes()).hexdigest(),
         }
 
-    def load(self, path: Path, content: dict[str, Any]) -> None:
-        """Continue exactly where a checkpoint was made."""
-        self._refuse_foreign(path, content["meta"])
+    def common(self) -> dict[str, Any]:
+        """What every worker of the group has an equal copy of."""
+        return {
+            **self.learner.state(),
+            "normalizer": list(self.normalizer.moments),
+            "progress": asdict(self.progress),
+        }
+
+    def load(self, start: Start) -> None:
+        """Continue exactly where `common` and `part` were taken."""
+        part = start["part"]
         try:
-            self.learner.load(content)
-            self.progress = Progress(**content["progress"])
-            self.collector.episodes.load(content["episodes"])
-            self.normalizer.load(content["normalizer"])
-            torch.set_rng_state(content["random"]["torch"])
-            self.acting_random.set_state(content["random"]["acting"])
-            self.learning_random.set_state(content["random"]["learning"])
-            states = [tensor.numpy().tobytes() for tensor in content["envs"]]
+            self.learner.load(start)
+            self.progress = Progress(**start["progress"])
+            count, mean, m2 = start["normalizer"]
+            self.normalizer.moments = (count, mean, m2)
+            self.normalizer.running_return = np.array(part["discounted"], np.float64)
+            self._counter.load(part["episode"])
+            self._load_random(part)
         except (KeyError, TypeError, ValueError, RuntimeError, AttributeError) as error:
-            raise CheckpointUnusable(f"{path}: does not fit this run: {str(error).splitlines()[0]}") from None
-        self.env.set_state(states)
+            raise CheckpointUnusable(f"the checkpoint does not fit this run: {str(error).splitlines()[0]}") from None
+        self.env.set_state(part["envs"])
         self.collector.observation = self.env.observe()
-        if self._observation_digest() != content["meta"]["observation_digest"]:
+        if part["observation"] not in (None, self.part()["observation"]):
             warn(f"{self.config.env.name} did not come back to the state it was in: the run goes on, but not exactly")
 
-    def _meta(self) -> dict[str, Any]:
-        return {
+    def _load_random(self, part: dict[str, Any]) -> None:
+        if part["acting"] is None:
+            # The run was divided among another number of workers: new streams, different from those at its start.
+            acting, learning, _ = _seeds(self.config.env.seed, self.group.rank, self.progress.updates)
+            self._acting.manual_seed(acting)
+            self._learning.manual_seed(learning)
+            return
+        self._acting.set_state(torch.tensor(part["acting"]))
+        self._learning.set_state(torch.tensor(part["learning"]))
+
+
+def _seeds(seed: int, *key: int) -> tuple[int, int, int]:
+    """Independent seeds for acting, learning and environments; Procgen takes 31 bits."""
+    acting, learning, envs = np.random.SeedSequence(seed, spawn_key=key).generate_state(3)
+    return int(acting), int(learning), int(envs >> 1)
+
+
+def checkpoint_content(
+    config: Config, algorithm: str, common: dict[str, Any], parts: list[dict[str, Any]], extra: dict[str, Any]
+) -> dict[str, Any]:
+    """A checkpoint of the whole run: what all workers share, and their parts in the order of their ranks."""
+    return {
+        "meta": {
             "format": FORMAT,
-            "algorithm": self.algorithm,
-            "env": environment_identity(self.config),
-            "env_steps": self.progress.env_steps,
-            "updates": self.progress.updates,
-            "config": json.dumps(self.config.model_dump(mode="json")),
-            "observation_digest": self._observation_digest(),
+            "algorithm": algorithm,
+            "env": environment_identity(config),
+            "env_steps": common["progress"]["env_steps"],
+            "updates": common["progress"]["updates"],
+            "config": json.dumps(config.model_dump(mode="json")),
             "versions": {
                 "rlcb": __version__,
                 **{name: package_version(name) or "" for name in ("torch", "procgen-mirror", "gymnasium")},
             },
-        }
+        },
+        **common,
+        **{key: {name: torch.tensor(array) for name, array in common[key].items()} for key in _TENSORS},
+        **extra,
+        "workers": [
+            {
+                "acting": torch.tensor(part["acting"]),
+                "learning": torch.tensor(part["learning"]),
+                "observation": part["observation"],
+            }
+            for part in parts
+        ],
+        "envs": [torch.frombuffer(bytearray(state), dtype=torch.uint8) for part in parts for state in part["envs"]],
+        "episode": {key: [x for part in parts for x in part["episode"][key]] for key in ("return", "length")},
+        "discounted": [x for part in parts for x in part["discounted"]],
+    }
 
-    def _observation_digest(self) -> str:
-        return hashlib.sha256(np.ascontiguousarray(self.collector.observation).tobytes()).hexdigest()
 
-    def _refuse_foreign(self, path: Path, meta: dict[str, Any]) -> None:
-        """A state of another game must never reach the game's own code: it trusts what it is given."""
-        expected = {"algorithm": self.algorithm, "env": environment_identity(self.config)}
-        if procgen_game(self.config.env.name):
-            expected["procgen-mirror"] = package_version("procgen-mirror") or ""
-        found = {**meta, **meta.get("versions", {})}
-        for key, value in expected.items():
-            if found.get(key) != value:
-                raise CheckpointUnusable(f"{path}: made with {key} {found.get(key)}, this run has {value}")
+def starts_from(path: str, content: dict[str, Any], config: Config, algorithm: str, size: int) -> list[Start]:
+    """Divide a checkpoint among `size` workers, whatever number made it."""
+    _refuse_foreign(path, content["meta"], config, algorithm)
+    share = config.env.num_envs // size
+    try:
+        common = {key: {name: tensor.numpy() for name, tensor in content[key].items()} for key in _TENSORS}
+        common |= {key: content[key] for key in ("normalizer", "progress")}
+        return [{**common, "part": _part_of(content, rank, share, size)} for rank in range(size)]
+    except (KeyError, TypeError, AttributeError) as error:
+        raise CheckpointUnusable(f"{path}: does not fit this run: {error}") from None
+
+
+def _part_of(content: dict[str, Any], rank: int, share: int, size: int) -> dict[str, Any]:
+    """One worker's part; without random states where the checkpoint was made by another number of workers."""
+    mine = slice(rank * share, (rank + 1) * share)
+    part: dict[str, Any] = {"acting": None, "learning": None, "observation": None}
+    if len(content["workers"]) == size:
+        known = content["workers"][rank]
+        part = {**known, "acting": known["acting"].numpy(), "learning": known["learning"].numpy()}
+    return {
+        **part,
+        "envs": [tensor.numpy().tobytes() for tensor in content["envs"][mine]],
+        "episode": {key: values[mine] for key, values in content["episode"].items()},
+        "discounted": content["discounted"][mine],
+    }
+
+
+def _refuse_foreign(path: str, meta: dict[str, Any], config: Config, algorithm: str) -> None:
+    """A state of another game must never reach the game's own code: it trusts what it is given."""
+    expected = {"algorithm": algorithm, "env": environment_identity(config)}
+    if procgen_game(config.env.name):
+        expected["procgen-mirror"] = package_version("procgen-mirror") or ""
+    found = {**meta, **meta.get("versions", {})}
+    for key, value in expected.items():
+        if found.get(key) != value:
+            raise CheckpointUnusable(f"{path}: made with {key} {found.get(key)}, this run has {value}")
 
 
 def environment_identity(config: Config) -> str:
     """The environment and its settings in one line: equal lines mean interchangeable states."""
     env = config.env
     if not procgen_game(env.name):
-        return f"{env.name} seed={env.seed} num_envs={env.num_envs}"
+        return f"{env.name} num_envs={env.num_envs}"
     levels = f"{env.distribution_mode} num_levels={env.num_levels} start_level={env.start_level}"
     return f"{env.name} {levels} num_envs={env.num_envs}"

@@ -1,0 +1,153 @@
+"""Turns workers' reports into what a run leaves behind: lines, metrics, checkpoints, summaries."""
+
+from datetime import datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from rlcb.checkpoint import load_newest, prune, save_checkpoint
+from rlcb.config import Config
+from rlcb.console import Console, note, update_line, warn
+from rlcb.envs.episodes import EpisodeStatistics
+from rlcb.execution.loop import Report
+from rlcb.execution.state import Start, checkpoint_content, starts_from
+from rlcb.metrics import Metrics, MetricsWriter, want_tensorboard
+from rlcb.resources import ResourceMeter
+from rlcb.run import RunDirectory
+from rlcb.summary import Outcome, summary_block, write_summaries
+
+
+class Recorder:
+    """Owns the run directory's files while a run goes on; one per run, wherever the workers are."""
+
+    def __init__(self, run: RunDirectory, config: Config, device: str, num_threads: int, num_workers: int):
+        self.run, self.config, self.device = run, config, device
+        self._num_threads, self._num_workers = num_threads, num_workers
+        self.episodes = EpisodeStatistics(config.env.num_envs)
+        self.seconds, self.worker_restarts = 0.0, 0
+        self.ending: str | None = None  # how the run ended, once it has
+        self._started = datetime.now().astimezone()
+        self._progress = {"env_steps": 0, "updates": 0, "skipped_steps": 0}
+        self._meter = ResourceMeter()
+
+    def restore(self) -> list[Start]:
+        """Load the newest whole checkpoint; returns what each worker starts from."""
+        path, content = load_newest(self.run.checkpoints, self.run.algorithm, self._warn)
+        starts = starts_from(str(path), content, self.config, self.run.algorithm, self._num_workers)
+        self.episodes.load(content["run"]["episodes"])
+        self.seconds, self.worker_restarts = content["run"]["seconds"], content["run"]["worker_restarts"]
+        self._started = datetime.fromisoformat(content["run"]["started"])
+        self._progress = content["progress"]
+        note(f"resuming from {path} at step {self._progress['env_steps']:,}")
+        self.run.event("resumed", checkpoint=path.name, env_steps=self._progress["env_steps"])
+        return starts
+
+    def __enter__(self) -> Self:
+        wanted = want_tensorboard(self.config.logging.tensorboard)
+        self._writer = MetricsWriter(self.run.logs, wanted, self._progress["updates"], self.run.earlier_logs)
+        self.console = Console("Training")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.console.close()
+        self._writer.close()
+
+    def record(self, reports: list[Report]) -> None:
+        """Take in all workers' reports of one update, in the order of their ranks."""
+        first = reports[0]
+        self.seconds, self._progress = first.now, first.progress
+        if first.metrics is not None:
+            self._record_update(reports)
+        if first.common is not None:
+            parts = [report.part for report in reports if report.part is not None]
+            self.save("final" if first.ending == "finished" else None, first.common, parts)
+            if not first.ending:
+                write_summaries(self.run, self.config, self.outcome("running"))
+        self.ending = first.ending
+
+    def _record_update(self, reports: list[Report]) -> None:
+        first = reports[0]
+        self.episodes.add(episode for report in reports for episode in report.episodes)
+        metrics = self._metrics(reports)
+        self._writer.write(metrics)
+        if first.skipped_steps:
+            self.run.event("not_finite", update=metrics["update"], skipped_steps=first.skipped_steps)
+            warn(f"update {metrics['update']}: {first.skipped_steps} optimizer steps left out as not finite")
+        if metrics["update"] % self.config.logging.log_interval == 0:
+            self.console.line(update_line(metrics))
+        self.console.progress(first.fraction, f"{metrics['time/fps']:,.0f} FPS")
+
+    def _metrics(self, reports: list[Report]) -> Metrics:
+        """The line of one update, under the names that docs/metrics.md explains; times are means over the workers."""
+        first = reports[0]
+        recent, lengths = self.episodes.recent(), self.episodes.recent_lengths
+        spent = {name: sum(report.spent[name] for report in reports) / len(reports) for name in first.spent}
+        memory, cpu = self._meter.sample()
+        return {
+            "update": first.progress["updates"],
+            "step": first.progress["env_steps"],
+            "time": round(first.now, 4),
+            "rollout/ep_reward_mean": recent[0] if recent else None,
+            "rollout/ep_reward_std": recent[1] if recent else None,
+            "rollout/ep_len_mean": sum(lengths) / len(lengths) if lengths else None,
+            "rollout/episodes": self.episodes.num_episodes,
+            "time/fps": self.config.rollout_size / first.elapsed,
+            **{f"time/{name}_seconds": round(value, 4) for name, value in spent.items()},
+            "time/other_seconds": round(max(first.elapsed - sum(spent.values()), 0.0), 4),
+            **(first.metrics or {}),
+            "update/skipped_steps": first.skipped_steps,
+            "resource/memory_gb": round(memory, 4),
+            "resource/cpu_percent": round(cpu, 2),
+        }
+
+    def save(self, name: str | None, common: dict[str, Any], parts: list[dict[str, Any]]) -> None:
+        """Write a checkpoint, by default named after its steps, then remove the oldest."""
+        extra = {
+            "run": {
+                "episodes": self.episodes.state(),
+                "seconds": self.seconds,
+                "started": self._started.isoformat(timespec="seconds"),
+                "worker_restarts": self.worker_restarts,
+            }
+        }
+        content = checkpoint_content(self.config, self.run.algorithm, common, parts, extra)
+        name = name or f"step_{content['meta']['env_steps']}"
+        save_checkpoint(self._path(name), content)
+        prune(self.run.checkpoints, self.run.prefix, self.config.logging.keep_checkpoints)
+
+    def _path(self, name: str) -> Path:
+        return self.run.checkpoints / f"{self.run.prefix}_{name}.pt"
+
+    def finish(self, status: str | None = None) -> Outcome:
+        """Write the summaries; a run that came to its end shows its block."""
+        outcome = self.outcome(status or self.ending or "running")
+        write_summaries(self.run, self.config, outcome)
+        if status is None:
+            self.console.close()  # the bar must not be drawn below the summary
+            print(summary_block(self.run, self.config, outcome), flush=True)
+        return outcome
+
+    def outcome(self, status: str) -> Outcome:
+        """How far the run is."""
+        return Outcome(
+            status=status,
+            started=self._started,
+            ended=datetime.now().astimezone(),
+            seconds=self.seconds,
+            env_steps=self._progress["env_steps"],
+            updates=self._progress["updates"],
+            skipped_steps=self._progress["skipped_steps"],
+            episodes=self.episodes,
+            history=self._writer.history,
+            resources=self._meter.totals(),
+            device=self.device,
+            num_threads=self._num_threads,
+            num_workers=self._num_workers,
+            worker_restarts=self.worker_restarts,
+        )
+
+    def _warn(self, text: str) -> None:
+        warn(text)
+        self.run.event("checkpoint_unusable", reason=text)

@@ -1,0 +1,132 @@
+"""A worker process of the data-parallel execution. Started by the supervisor as `python -m rlcb.execution.worker`."""
+
+import ctypes
+import os
+import signal
+import sys
+from multiprocessing.connection import Connection
+from typing import TYPE_CHECKING, Any
+
+from rlcb.errors import RlcbError
+from rlcb.execution.messages import Broken, Failed, Go, Setup, Started
+from rlcb.hardware import prepare_process
+
+if TYPE_CHECKING:
+    from rlcb.execution.loop import Report
+    from rlcb.execution.state import Worker
+    from rlcb.group import Control
+
+_PR_SET_PDEATHSIG = 1
+
+
+def main() -> None:
+    """Wait for the set-up, then serve until the run ends or the supervisor does."""
+    connection, control, size, parent = (int(word) for word in sys.argv[1:5])
+    _die_with(parent)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    channel = Connection(connection)
+    setup: Setup = channel.recv()
+    prepare_process(setup.num_threads)
+    import torch
+
+    from rlcb.group import Control
+
+    torch.set_num_threads(setup.num_threads)
+    try:
+        _serve(channel, setup, Control(control, size))
+    except RlcbError as error:
+        channel.send(Failed(type(error).__name__, str(error), error.exit_code))
+    except (EOFError, BrokenPipeError):
+        os._exit(1)  # the supervisor is gone: nobody to tell
+
+
+def _die_with(parent: int) -> None:
+    """Have the kernel kill this process when its parent dies, and notice if it died before this was said."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def _serve(channel: "Connection[Any, Any]", setup: Setup, control: "Control") -> None:
+    """Build the worker, then run the loop as often as the supervisor says go."""
+    from rlcb.execution.loop import Pace, run_updates
+    from rlcb.execution.state import Worker
+    from rlcb.group import GroupBroken, Waiting
+
+    worker = Worker(
+        setup.config, "cpu", setup.num_threads if setup.num_threads > 1 else 0, Waiting(control, setup.rank)
+    )
+    if setup.start:
+        worker.load(setup.start)
+    memory = _Memory(worker, channel)
+    channel.send(Started(worker.num_envs))
+    while True:
+        go = _wait_for_go(channel, memory)
+        if go.update is not None:
+            memory.go_back(go.update)
+        group = None
+        try:
+            group = _join(worker, setup, control, go.generation)
+            run_updates(worker, Pace(setup.config, go.zero), memory.report, keep_parts=True, dumps=setup.folder)
+            channel.recv()  # ends when the supervisor has everything and hangs up
+        except GroupBroken:
+            channel.send(Broken(memory.updates()))
+        finally:
+            if group is not None:
+                group.leave()
+
+
+def _wait_for_go(channel: "Connection[Any, Any]", memory: "_Memory") -> Go:
+    while True:
+        message = channel.recv()
+        if isinstance(message, Go):
+            return message
+        channel.send(memory.common_at(message.update))
+
+
+def _join(worker: "Worker", setup: Setup, control: "Control", generation: int) -> Any:
+    from rlcb.group import GlooGroup, SharedMemoryGroup
+
+    group: SharedMemoryGroup | GlooGroup
+    if setup.config.parallel.backend == "gloo":
+        timeout = setup.config.parallel.worker_timeout
+        meeting = setup.rendezvous.with_name(f"{setup.rendezvous.name}-{generation}")
+        group = GlooGroup(control, setup.rank, meeting, timeout)
+    else:
+        group = SharedMemoryGroup(control, setup.rank, setup.memory, generation)
+    worker.join(group)
+    return group
+
+
+class _Memory:
+    """Sends reports, and remembers the last two updates so that the worker can go back to either."""
+
+    def __init__(self, worker: "Worker", channel: "Connection[Any, Any]"):
+        self._worker, self._channel = worker, channel
+        self._kept: dict[int, dict[str, Any]] = {}
+
+    def report(self, report: "Report") -> None:
+        """Remember this moment, then tell the supervisor: in this order, so that what it knows can be gone back to."""
+        self._kept[report.progress["updates"]] = {**self._worker.common(), "part": report.part}
+        for update in sorted(self._kept)[:-2]:
+            del self._kept[update]
+        self._channel.send(report)
+
+    def updates(self) -> tuple[int, ...]:
+        """The updates that can be gone back to."""
+        return tuple(self._kept)
+
+    def common_at(self, update: int) -> dict[str, Any]:
+        """What all workers had in common at the end of an update."""
+        return {key: value for key, value in self._kept[update].items() if key != "part"}
+
+    def go_back(self, update: int) -> None:
+        """Make the worker what it was at the end of an update."""
+        if update in self._kept:
+            self._worker.load(self._kept[update])
+            self._kept = {update: self._kept[update]}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,258 @@
+"""Groups of workers: sums over all of them, through shared memory or sockets; a group of one does nothing.
+
+Every rank calls the same operations in the same order and gets bit-identical results: sums always run from rank 0 up.
+"""
+
+import mmap
+import os
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+_SMALL = 512  # float64 values that cross at a time in `sum`
+_SPINS = 4000  # looks at the barrier before the core is offered to others
+_LINE = 8  # int64 per cache line: neighbours must not write to the same one
+
+
+class GroupBroken(Exception):
+    """A member of the group is gone; what was under way has to be done again."""
+
+
+class Group(Protocol):
+    """What a worker needs of the others."""
+
+    rank: int
+    size: int
+    reduce_seconds: float
+    wait_seconds: float
+
+    def attach(self, gradient: Tensor) -> Tensor:
+        """Say what will be averaged; returns the vector to compute gradients into."""
+
+    def average_gradient(self) -> None:
+        """Replace the gradient by the mean over all ranks."""
+
+    def sum(self, values: Tensor) -> Tensor:
+        """The sum of a float64 tensor over all ranks."""
+
+    def alive(self) -> None:
+        """Give a sign of life to whoever watches."""
+
+    def stop_wanted(self) -> bool:
+        """Whether the run was asked to end."""
+
+
+class SoloGroup:
+    """A group of one; `stop` says whether the run was asked to end."""
+
+    rank, size = 0, 1
+    reduce_seconds = wait_seconds = 0.0
+
+    def __init__(self, stop: Callable[[], bool] = lambda: False):
+        self.stop_wanted = stop
+
+    def attach(self, gradient: Tensor) -> Tensor:
+        """The gradient stays where it is."""
+        return gradient
+
+    def average_gradient(self) -> None:
+        """The mean of one is itself."""
+
+    def sum(self, values: Tensor) -> Tensor:
+        """The sum of one is itself."""
+        return values
+
+    def alive(self) -> None:
+        """Nobody watches."""
+
+
+class Control:
+    """A page of shared memory between supervisor and workers: generation, wish to stop, signs of life, arrivals."""
+
+    def __init__(self, descriptor: int, size: int):
+        self.descriptor, self.size = descriptor, size
+        length = 8 * _LINE * (2 + 2 * size)
+        os.ftruncate(descriptor, max(os.fstat(descriptor).st_size, length))
+        self._memory = mmap.mmap(descriptor, length)
+        words = np.frombuffer(self._memory, np.int64).reshape(-1, _LINE)[:, 0]
+        self._common, self.heartbeats, self.arrivals = words[:2], words[2 : 2 + size], words[2 + size :]
+
+    @property
+    def generation(self) -> int:
+        """How often the group was put together; a change tells workers that somebody is gone."""
+        return int(self._common[0])
+
+    def next_generation(self) -> int:
+        """Break off what is under way."""
+        self._common[0] += 1
+        return self.generation
+
+    @property
+    def stop(self) -> bool:
+        """Whether the run was asked to end after its current update."""
+        return bool(self._common[1])
+
+    def request_stop(self) -> None:
+        """Ask the run to end after its current update."""
+        self._common[1] = 1
+
+
+class _Watched:
+    """What groups of several processes share: a supervisor watches them through the control page."""
+
+    def __init__(self, control: Control, rank: int):
+        self.control, self.rank, self.size = control, rank, control.size
+        self.reduce_seconds = self.wait_seconds = 0.0
+
+    def alive(self) -> None:
+        """Count up this worker's sign of life."""
+        self.control.heartbeats[self.rank] += 1
+
+    def stop_wanted(self) -> bool:
+        """Whether the supervisor wants the run to end."""
+        return self.control.stop
+
+    def leave(self) -> None:
+        """Take leave of the group, broken or not."""
+
+
+class Waiting(_Watched):
+    """The group of a worker that has not been told to go yet: it has a rank and nothing to average with."""
+
+    def attach(self, gradient: Tensor) -> Tensor:
+        """The gradient stays where it is."""
+        return gradient
+
+    def average_gradient(self) -> None:
+        """Nobody is there yet."""
+        raise GroupBroken
+
+    def sum(self, values: Tensor) -> Tensor:
+        """Nobody is there yet."""
+        raise GroupBroken
+
+
+class SharedMemoryGroup(_Watched):
+    """Averages through memory that all ranks have mapped: each sums one slice of everybody's gradient."""
+
+    def __init__(self, control: Control, rank: int, descriptor: int, generation: int):
+        super().__init__(control, rank)
+        self._descriptor, self._generation = descriptor, generation
+        self._arrived = generation << 32  # arrivals of an earlier generation can never be mistaken for this one's
+
+    def attach(self, gradient: Tensor) -> Tensor:
+        """Move the gradient into shared memory, a row per rank, with one more for the result."""
+        P, N = self.size, gradient.numel()
+        small, large = 8 * _SMALL * P, 4 * N * (P + 1)
+        if os.fstat(self._descriptor).st_size < small + large:
+            os.ftruncate(self._descriptor, small + large)  # the same size from every rank, whoever comes first
+        memory = mmap.mmap(self._descriptor, small + large)
+        self._small = torch.frombuffer(memory, dtype=torch.float64, count=_SMALL * P).view(P, _SMALL)
+        rows = torch.frombuffer(memory, dtype=torch.float32, offset=small, count=N * (P + 1)).view(P + 1, N)
+        self._rows, self._result, self._gradient = rows[:P], rows[P], rows[self.rank]
+        edges = [N * rank // P for rank in range(P + 1)]
+        self._slice = slice(edges[self.rank], edges[self.rank + 1])
+        self._gradient.copy_(gradient)
+        return self._gradient
+
+    def average_gradient(self) -> None:
+        """Sum my slice of all gradients, wait for the others' slices, take the whole result."""
+        self._barrier()
+        started = time.perf_counter()
+        mine = self._result[self._slice]
+        mine.copy_(self._rows[0, self._slice])
+        for rank in range(1, self.size):
+            mine.add_(self._rows[rank, self._slice])
+        mine.div_(self.size)
+        self.reduce_seconds += time.perf_counter() - started
+        self._barrier()
+        started = time.perf_counter()
+        self._gradient.copy_(self._result)
+        self.reduce_seconds += time.perf_counter() - started
+
+    def sum(self, values: Tensor) -> Tensor:
+        """Everybody writes, everybody adds up."""
+        pieces = []
+        for piece in torch.split(values.flatten(), _SMALL):
+            self._small[self.rank, : len(piece)] = piece
+            self._barrier()
+            total = self._small[0, : len(piece)].clone()
+            for rank in range(1, self.size):
+                total += self._small[rank, : len(piece)]
+            self._barrier()  # nobody may write again before all have read
+            pieces.append(total)
+        return torch.cat(pieces).view_as(values)
+
+    def _barrier(self) -> None:
+        """Wait for all ranks. Arrivals are looked at before the generation: who was let through is let through."""
+        started = time.perf_counter()
+        self._arrived += 1
+        arrivals, wanted, spins = self.control.arrivals, self._arrived, 0
+        arrivals[self.rank] = wanted
+        while int(arrivals.min()) < wanted:
+            spins += 1
+            if spins > _SPINS:
+                self.alive()
+                os.sched_yield()
+            if self.control.generation != self._generation and int(arrivals.min()) < wanted:
+                raise GroupBroken
+        self.wait_seconds += time.perf_counter() - started
+
+
+class GlooGroup(_Watched):
+    """Averages through torch.distributed's gloo: sockets, so it reaches beyond one machine."""
+
+    def __init__(self, control: Control, rank: int, rendezvous: Path, timeout: float):
+        import torch.distributed as dist
+
+        super().__init__(control, rank)
+        self._dist = dist
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+        self._run(
+            dist.init_process_group,
+            "gloo",
+            init_method=f"file://{rendezvous}",
+            rank=rank,
+            world_size=self.size,
+            timeout=timedelta(seconds=10 * timeout),
+        )
+
+    def attach(self, gradient: Tensor) -> Tensor:
+        """The gradient stays where it is."""
+        self._gradient = gradient
+        return gradient
+
+    def average_gradient(self) -> None:
+        """One all-reduce of the whole vector."""
+        started = time.perf_counter()
+        self._run(self._dist.all_reduce, self._gradient)
+        self._gradient.div_(self.size)
+        self.reduce_seconds += time.perf_counter() - started
+
+    def sum(self, values: Tensor) -> Tensor:
+        """Gather and add in rank order, so that the result does not depend on how gloo routes."""
+        started = time.perf_counter()
+        parts = [torch.empty_like(values) for _ in range(self.size)]
+        self._run(self._dist.all_gather, parts, values)
+        total = parts[0]
+        for part in parts[1:]:
+            total = total + part
+        self.wait_seconds += time.perf_counter() - started
+        return total
+
+    def leave(self) -> None:
+        """Take leave of the group, broken or not."""
+        self._dist.destroy_process_group()
+
+    @staticmethod
+    def _run(function: Any, *arguments: Any, **options: Any) -> None:
+        try:
+            function(*arguments, **options)
+        except RuntimeError as error:  # gloo reports a lost peer as one
+            raise GroupBroken from error
