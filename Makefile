@@ -5,10 +5,10 @@ DURATION ?= 1.0
 LOGS ?= ./benchmarks
 ARGS ?=
 
-.PHONY: help install test check train train-timed tensorboard clean
+.PHONY: help install test check train train-timed train-parallel train-parallel-timed tensorboard clean
 
 help:  ## show the targets
-	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "%-14s %s\n", $$1, $$2}'
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "%-22s %s\n", $$1, $$2}'
 
 install:  ## make .venv and install everything into it
 	@$(SETUP)
@@ -27,6 +27,14 @@ train:  ## sequential PPO on CoinRun for total_timesteps
 train-timed:  ## sequential PPO on CoinRun for DURATION hours (1)
 	@$(SETUP)
 	@$(PYTHON) train_timed.py --duration $(DURATION) --output-dir ./benchmarks/sequential_timed $(ARGS)
+
+train-parallel:  ## parallel PPO on CoinRun for total_timesteps
+	@$(SETUP)
+	@$(PYTHON) train_ppo_parallel.py $(ARGS)
+
+train-parallel-timed:  ## parallel PPO on CoinRun for DURATION hours (1)
+	@$(SETUP)
+	@$(PYTHON) train_parallel_timed.py --duration $(DURATION) --output-dir ./benchmarks/parallel_timed $(ARGS)
 
 tensorboard:  ## TensorBoard on this machine only, for all runs under LOGS (./benchmarks)
 	@$(SETUP)

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from rlcb.algorithms.ppo import Batch
-from rlcb.config import build_config
+from rlcb.config_file import build_config
 from rlcb.execution.state import Worker
 from rlcb.group import Control, SharedMemoryGroup, SoloGroup
 from rlcb.learner import make_batch

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from conftest import ROOT, rlcb
 from rlcb.cli import FIXED_KEYS, TIMED_KEYS, flag_of
-from rlcb.config import Config, build_config, fields
+from rlcb.config import Config, fields
+from rlcb.config_file import build_config
 from rlcb.errors import UsageError
 from rlcb.yamlfile import parse_scalar
 

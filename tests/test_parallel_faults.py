@@ -21,9 +21,15 @@ ENDLESS = ("--total-timesteps", "1000000000")
 
 
 def workers_of(process: subprocess.Popen[str]) -> list[psutil.Process]:
-    """The worker processes, in the order in which they were started."""
-    children = psutil.Process(process.pid).children()
-    return sorted((c for c in children if "rlcb.execution.worker" in c.cmdline()), key=lambda c: c.pid)
+    """The worker processes that are alive, in the order in which they were started."""
+    found = []
+    for child in psutil.Process(process.pid).children():
+        try:
+            if "rlcb.execution.worker" in child.cmdline():
+                found.append(child)
+        except psutil.Error:  # it is just ending
+            continue
+    return sorted(found, key=lambda child: child.pid)
 
 
 def assert_gone(processes: list[psutil.Process]) -> None:

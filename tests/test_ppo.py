@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlcb.algorithms.ppo import STATISTICS, Batch, ppo_loss
-from rlcb.config import PpoConfig, build_config
+from rlcb.config import PpoConfig
+from rlcb.config_file import build_config
 from rlcb.execution.state import Worker
 from rlcb.group import SoloGroup
 from rlcb.learner import Learner, flatten_parameters, make_batch, place_gradients

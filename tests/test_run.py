@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from conftest import CARTPOLE, TINY, rlcb, run, wait_for_line
-from rlcb.config import build_config
+from rlcb.config_file import build_config
 
 Start = Callable[..., subprocess.Popen[str]]
 

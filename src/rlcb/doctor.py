@@ -88,7 +88,7 @@ def _procgen() -> str:
 
 
 def _one_update() -> str:
-    from rlcb.config import build_config
+    from rlcb.config_file import build_config
     from rlcb.execution.state import Worker
     from rlcb.group import SoloGroup
 

@@ -5,7 +5,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rlcb.config import Config, build_config
+from rlcb.config import Config
+from rlcb.config_file import build_config
 from rlcb.console import note
 from rlcb.env_names import procgen_game
 from rlcb.errors import ResourceError, RlcbError, UsageError

@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from rlcb.config import Config, build_config
+from rlcb.config import Config
+from rlcb.config_file import build_config
 from rlcb.errors import CheckpointUnusable, ResourceError, UsageError
 from rlcb.files import Appender, sweep, write_whole
 

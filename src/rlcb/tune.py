@@ -8,7 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from rlcb.config import Config, build_config
+from rlcb.config import Config
+from rlcb.config_file import build_config
 from rlcb.errors import ResourceError
 from rlcb.hardware import usable_cpus
 

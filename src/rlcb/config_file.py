@@ -1,0 +1,167 @@
+"""Defaults, a YAML file and flags put together to one checked configuration."""
+
+import difflib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from rlcb.config import Config, allowed_values, fields
+from rlcb.env_names import canonical_env_name, modes_of, procgen_game
+from rlcb.errors import UsageError
+from rlcb.yamlfile import read_yaml
+
+# Keys that files in circulation also carry in another section than the canonical one.
+_ALSO_IN = {
+    "training": ("num_envs", "seed", "log_interval", "save_interval", "checkpoint_dir", "log_dir", "device",
+                 "num_threads", "clip_range", "clip_value", "ent_coef", "vf_coef", "max_grad_norm",
+                 "normalize_advantages"),
+    "ppo": ("n_steps", "batch_size", "n_epochs", "learning_rate", "gamma", "gae_lambda"),
+    "hardware": ("num_envs",),
+}  # fmt: skip
+
+
+def build_config(
+    path: Path | None,
+    overrides: Mapping[str, tuple[str, Any]],
+    base: Config | None = None,
+    mode: str = "sequential",
+) -> Config:
+    """Defaults (or `base`), then the file, then `overrides`: key → (the flag as typed, its value); all validated."""
+    home = {key: section for section, key, _ in fields()}
+    values: dict[str, dict[str, Any]] = base.model_dump() if base else {}
+    source: dict[str, str] = {}
+    if path:
+        for section, content in read_yaml(path).items():
+            _merge_section(path, section, content, home, values, source)
+    for key, (flag, value) in overrides.items():
+        values.setdefault(home[key], {})[key] = value
+        source[key] = flag
+    try:
+        config = Config.model_validate(values)
+    except ValidationError as error:
+        raise UsageError(_first_problem(error, source)) from None
+    if mode == "parallel":
+        config = _divided(config, source)
+    return _checked(config, source)
+
+
+def _merge_section(
+    path: Path,
+    section: str,
+    content: Any,
+    home: dict[str, str],
+    values: dict[str, dict[str, Any]],
+    source: dict[str, str],
+) -> None:
+    """Sort one section of a file into its canonical places; refuse unknown and contradicting keys."""
+    if section not in Config.model_fields:
+        raise UsageError(f"{path}: unknown section {section!r}{_meant(section, list(Config.model_fields))}")
+    if content is None:
+        return
+    if not isinstance(content, dict):
+        raise UsageError(f"{path}: section {section!r} must hold 'key: value' lines")
+    for key, value in content.items():
+        if home.get(key) != section and key not in _ALSO_IN.get(section, ()):
+            raise UsageError(f"{path}: unknown key {section}.{key}{_meant(key, list(home), home)}")
+        place = values.setdefault(home[key], {})
+        if key in source and place[key] != value:
+            raise UsageError(
+                f"{path}: {key} is given twice: {source[key]} says {place[key]}, {section}.{key} says {value}"
+            )
+        place[key] = value
+        source[key] = f"{path}: {section}.{key}"
+
+
+def _meant(word: str, known: list[str], home: dict[str, str] | None = None) -> str:
+    close = difflib.get_close_matches(word, known, 1, cutoff=0.5)
+    if not close:
+        return "" if home else f"; valid: {', '.join(known)}"
+    return f"; did you mean {home[close[0]] + '.' if home else ''}{close[0]}?"
+
+
+def _first_problem(error: ValidationError, source: dict[str, str]) -> str:
+    """One line for the first of a validation's problems: where, what, what would be valid."""
+    problems = error.errors()
+    first = problems[0]
+    section, key = str(first["loc"][0]), str(first["loc"][1]) if len(first["loc"]) > 1 else ""
+    field = next((f for s, k, f in fields() if (s, k) == (section, key)), None)
+    where = source.get(key, f"{section}.{key}")
+    allowed = allowed_values(field) if field else first["msg"]
+    places = len({problem["loc"][:2] for problem in problems})
+    more = f" (and {places - 1} more)" if places > 1 else ""
+    return f"{where}: {first['input']!r} is not valid; must be {allowed}{more}"
+
+
+def _divided(config: Config, source: dict[str, str]) -> Config:
+    """A parallel run's environments: num_workers × num_envs_per_worker, whichever two of the three were given."""
+    parallel, total = config.parallel, config.env.num_envs
+    workers, each = parallel.num_workers, parallel.num_envs_per_worker
+    where = source.get("num_envs_per_worker", "parallel.num_envs_per_worker")
+    if workers == "auto":
+        if each is not None and "num_envs_per_worker" in source:
+            raise UsageError(f"{where}: with num_workers auto give the total instead, env.num_envs")
+        return config
+    if each is None:
+        if total % workers:
+            below, above = total - total % workers, total + workers - total % workers
+            raise UsageError(
+                f"{source.get('num_workers', 'parallel.num_workers')}: {workers} workers cannot share {total} "
+                f"environments evenly; {below or workers} or {above} would do"
+            )
+        each = total // workers
+    elif "num_envs" in source and total != workers * each:
+        raise UsageError(f"{where}: {workers} × {each} is {workers * each}, but {source['num_envs']} says {total}")
+    config = config.model_copy(update={"env": config.env.model_copy(update={"num_envs": workers * each})})
+    share, wanted = config.rollout_size // workers, config.minibatch_size
+    if config.rollout_size % wanted == 0 and wanted % workers:
+        below, above = (workers * size for size in _nearest_divisors(share, max(wanted // workers, 1)))
+        near = f"{below}" if below == above else f"{below} and {above}"
+        raise UsageError(
+            f"{source.get('batch_size', 'training.batch_size')}: {wanted} cannot be shared by {workers} workers "
+            f"evenly; near it {near} would do"
+        )
+    return config.model_copy(update={"parallel": parallel.model_copy(update={"num_envs_per_worker": each})})
+
+
+def _checked(config: Config, source: dict[str, str]) -> Config:
+    """Checks that concern several keys, or the table of games; returns the config with the canonical name."""
+
+    def where(key: str, section: str) -> str:
+        return source.get(key, f"{section}.{key}")
+
+    try:
+        name = canonical_env_name(config.env.name)
+    except UsageError as error:
+        raise UsageError(f"{where('name', 'env')}: {error}") from None
+    game = procgen_game(name)
+    if game and config.env.distribution_mode not in modes_of(game):
+        raise UsageError(
+            f"{where('distribution_mode', 'env')}: {game} has no mode {config.env.distribution_mode!r}; "
+            f"it has {', '.join(modes_of(game))}"
+        )
+    if config.env.start_level + config.env.num_levels > 2**31 - 1:
+        raise UsageError(f"{where('start_level', 'env')}: start_level + num_levels must stay below {2**31}")
+    size, batch = config.rollout_size, config.training.batch_size
+    if size > 2**26:
+        raise UsageError(f"{where('num_envs', 'env')}: num_envs × n_steps is {size}; at most {2**26} fit a rollout")
+    if batch < size and size % batch:
+        below, above = _nearest_divisors(size, batch)
+        raise UsageError(
+            f"{where('batch_size', 'training')}: {batch} does not divide num_envs × n_steps = {size}; "
+            f"the nearest that do are {below} and {above}"
+        )
+    if config.training.duration_hours is None and config.training.total_timesteps < size:
+        raise UsageError(
+            f"{where('total_timesteps', 'training')}: {config.training.total_timesteps} is less than one rollout of "
+            f"num_envs × n_steps; the smallest valid value is {size}"
+        )
+    return config.model_copy(update={"env": config.env.model_copy(update={"name": name})})
+
+
+def _nearest_divisors(size: int, wanted: int) -> tuple[int, int]:
+    """The divisors of `size` next below and above `wanted`."""
+    below = next(n for n in range(wanted, 0, -1) if size % n == 0)
+    above = next(n for n in range(wanted, size + 1) if size % n == 0)
+    return below, above
