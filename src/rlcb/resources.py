@@ -14,7 +14,7 @@ class ResourceMeter:
     def __init__(self) -> None:
         self._process = psutil.Process()
         self._started = self._last = time.perf_counter()
-        self._cpu_at_start = self._cpu_at_last = self._cpu_seconds()
+        self._cpu_at_last, self._busy = self._cpu_seconds(), 0.0
         self._cores = usable_cpus()
         self.peak_bytes = 0
         self._sum_bytes, self._samples = 0, 0
@@ -26,18 +26,19 @@ class ResourceMeter:
         self._sum_bytes += used
         self._samples += 1
         now, cpu = time.perf_counter(), self._cpu_seconds()
-        share = (cpu - self._cpu_at_last) / max(now - self._last, 1e-9) / self._cores
-        self._last, self._cpu_at_last = now, cpu
+        busy = max(cpu - self._cpu_at_last, 0.0)  # a process that ended takes its time out of the sum
+        share = busy / max(now - self._last, 1e-9) / self._cores
+        self._last, self._cpu_at_last, self._busy = now, cpu, self._busy + busy
         return used / 2**30, 100 * share
 
     def totals(self) -> dict[str, float | None]:
         """Peak and mean memory in GB and the mean share of the usable cores in percent."""
         elapsed = max(self._last - self._started, 1e-9)
-        share = (self._cpu_at_last - self._cpu_at_start) / elapsed / self._cores
+        share = self._busy / elapsed / self._cores
         return {
-            "peak_memory_gb": round(self.peak_bytes / 2**30, 3),
+            "peak_memory_gb": round(self.peak_bytes / 2**30, 3) if self._samples else None,
             "average_memory_gb": round(self._sum_bytes / self._samples / 2**30, 3) if self._samples else None,
-            "cpu_percent": round(100 * share, 1),
+            "cpu_percent": round(100 * share, 1) if self._samples else None,
         }
 
     def _tree(self) -> list[psutil.Process]:

@@ -180,10 +180,11 @@ class Supervisor:
         for channel in wait(list(by_channel), timeout=0.1):
             worker = by_channel[channel]  # type: ignore[index]
             self._take(worker, worker.receive())
+        # Those who wait for a silent one may be silent too: the one that fell silent first is the culprit.
         patience = self.config.parallel.worker_timeout
-        for worker in self._workers:
-            if not worker.waiting and worker.silent_for() > patience:
-                self._give_up(worker, patience)
+        quietest = max(self._workers, key=_Process.silent_for)
+        if quietest.silent_for() > patience:
+            self._give_up(quietest, patience)
 
     def _take(self, worker: _Process, message: Any) -> None:
         if isinstance(message, Failed):
@@ -233,9 +234,9 @@ class Supervisor:
     def _common_ground(self, gone: dict[int, str]) -> tuple[int, dict[str, Any]]:
         """Stop the survivors; the newest update that every worker's state is known of, and what they share there."""
         survivors = [worker for worker in self._workers if worker.rank not in gone]
+        story = ", ".join(f"worker {rank} {how}" for rank, how in sorted(gone.items()))
         if not survivors:
-            how = ", ".join(f"worker {rank} {how}" for rank, how in sorted(gone.items()))
-            raise WorkersLost(f"all workers are lost: {how}; go on with --resume {self.recorder.run.path}")
+            raise WorkersLost(f"all workers are lost: {story}; go on with --resume {self.recorder.run.path}")
         self._control.next_generation()
         patience = self.config.parallel.worker_timeout
         for worker in survivors:
@@ -244,8 +245,7 @@ class Supervisor:
         known = [set(worker.can_go_back_to) for worker in survivors]
         updates = set.intersection(*known, *(set(parts) for parts in self._parts))
         if not updates:
-            how = ", ".join(f"worker {rank} {how}" for rank, how in sorted(gone.items()))
-            raise WorkersLost(f"{how} before the first update")
+            raise WorkersLost(f"lost before the first update: {story}")
         update = max(updates)
         survivors[0].send(Give(update))
         return update, self._expect(survivors[0], dict, patience)

@@ -83,7 +83,7 @@ def run_updates(worker: Worker, pace: Pace, emit: Callable[[Report], None], keep
         update, episodes, spent = _one_update(worker, fraction)
         now = pace.now()
         elapsed, mark = now - mark, now
-        refuse_divergence(worker, update, dumps)
+        _refuse_divergence(worker, update, dumps)
         ending, fraction = _agree(worker, pace, elapsed)
         save = group.rank == 0 and (pace.save_due(progress.updates) or ending is not None)
         emit(
@@ -141,7 +141,7 @@ def _one_update(worker: Worker, fraction: float) -> tuple[Update, list[Episode],
     return update, worker.collector.episodes, spent
 
 
-def refuse_divergence(worker: Worker, update: Update, dumps: Path) -> None:
+def _refuse_divergence(worker: Worker, update: Update, dumps: Path) -> None:
     """End the run when optimizer steps that are not finite do not stop."""
     progress = worker.progress
     if progress.bad_updates_in_a_row <= MAX_BAD_UPDATES:

@@ -28,7 +28,7 @@ class Recorder:
         self.ending: str | None = None  # how the run ended, once it has
         self._started = datetime.now().astimezone()
         self._progress = {"env_steps": 0, "updates": 0, "skipped_steps": 0}
-        self._meter = ResourceMeter()
+        self._meter: ResourceMeter | None = None
 
     def restore(self) -> list[Start]:
         """Load the newest whole checkpoint; returns what each worker starts from."""
@@ -60,6 +60,8 @@ class Recorder:
         self.seconds, self._progress = first.now, first.progress
         if first.metrics is not None:
             self._record_update(reports)
+        elif self._meter is None:
+            self._meter = ResourceMeter()  # from here on training is measured, not starting up
         if first.common is not None:
             parts = [report.part for report in reports if report.part is not None]
             self.save("final" if first.ending == "finished" else None, first.common, parts)
@@ -84,6 +86,7 @@ class Recorder:
         first = reports[0]
         recent, lengths = self.episodes.recent(), self.episodes.recent_lengths
         spent = {name: sum(report.spent[name] for report in reports) / len(reports) for name in first.spent}
+        assert self._meter is not None
         memory, cpu = self._meter.sample()
         return {
             "update": first.progress["updates"],
@@ -141,7 +144,7 @@ class Recorder:
             skipped_steps=self._progress["skipped_steps"],
             episodes=self.episodes,
             history=self._writer.history,
-            resources=self._meter.totals(),
+            resources=(self._meter or ResourceMeter()).totals(),
             device=self.device,
             num_threads=self._num_threads,
             num_workers=self._num_workers,
