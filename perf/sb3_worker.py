@@ -65,11 +65,11 @@ class ProcgenVecEnv(VecEnv):  # type: ignore[misc]
 
     def set_attr(self, attr_name: str, value: Any, indices: Any = None) -> None:
         """Refuse: Procgen's environments have no attributes of their own."""
-        raise NotImplementedError("Procgen's environments have no attributes to set")
+        raise AttributeError("Procgen's environments have no attributes to set")
 
     def env_method(self, method_name: str, *method_args: Any, indices: Any = None, **method_kwargs: Any) -> list[Any]:
         """Refuse: Procgen's environments have no methods of their own."""
-        raise NotImplementedError("Procgen's environments have no methods to call")
+        raise AttributeError("Procgen's environments have no methods to call")
 
     def env_is_wrapped(self, wrapper_class: type, indices: Any = None) -> list[bool]:
         """No environment is inside a Gymnasium wrapper."""
