@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -75,6 +76,13 @@ def wait_for_line(process: subprocess.Popen[str], words: str) -> str:
         if words in line:
             return line
     raise AssertionError(f"the process ended before it printed {words!r}: {process.stderr and process.stderr.read()}")
+
+
+def wait_for_file(path: Path) -> None:
+    """Wait until a file is there."""
+    deadline = time.monotonic() + 60
+    while not path.exists() and time.monotonic() < deadline:
+        time.sleep(0.1)
 
 
 def descendants(pid: int) -> list[psutil.Process]:

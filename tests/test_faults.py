@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from conftest import CARTPOLE, ROOT, TINY, descendants, rlcb, run, wait_for_line
+from conftest import CARTPOLE, ROOT, TINY, descendants, rlcb, run, wait_for_file, wait_for_line
 from rlcb.checkpoint import load_checkpoint, load_newest
 
 Start = Callable[..., subprocess.Popen[str]]
@@ -69,9 +69,7 @@ def test_a_second_signal_ends_the_process_at_once(start: Start, tmp_path: Path) 
     long_update = ("--num-envs", "64", "--n-steps", "512", "--batch-size", "2048", "--n-epochs", "60")
     process = start("train", "ppo", *long_update, *ENDLESS, "--output-dir", path)
     first = path / "checkpoints" / "ppo_sequential_step_0.pt"
-    deadline = time.monotonic() + 60
-    while not first.exists() and time.monotonic() < deadline:
-        time.sleep(0.1)
+    wait_for_file(first)
     time.sleep(3)
     os.kill(process.pid, signal.SIGINT)
     time.sleep(0.5)

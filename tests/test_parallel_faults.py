@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from conftest import rlcb, wait_for_line, weights
+from conftest import rlcb, wait_for_file, wait_for_line, weights
 from rlcb.checkpoint import load_newest
 
 Start = Callable[..., subprocess.Popen[str]]
@@ -171,9 +171,7 @@ def test_a_second_signal_ends_everything_at_once(start: Start, tmp_path: Path) -
     )
     wait_for_line(process, "Worker 1 started")
     first = path / "checkpoints" / "ppo_parallel_step_0.pt"
-    deadline = time.monotonic() + 60
-    while not first.exists() and time.monotonic() < deadline:
-        time.sleep(0.1)
+    wait_for_file(first)
     workers = workers_of(process)
     os.kill(process.pid, signal.SIGINT)
     time.sleep(0.5)

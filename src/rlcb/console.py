@@ -4,6 +4,8 @@ import sys
 
 from rlcb.metrics import Metrics
 
+LINE = "=" * 70  # above and below what a person should not miss
+
 
 class Console:
     """Prints lines to standard output; on a terminal keeps a bar at the bottom."""

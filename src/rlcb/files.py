@@ -31,12 +31,10 @@ def write_whole(path: Path, data: bytes) -> None:
 
 def _write_and_rename(path: Path, data: bytes) -> None:
     temporary = path.with_name(f".{path.name}{TEMPORARY}{os.getpid()}")
-    view = memoryview(data)
     try:
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
         try:
-            while view:
-                view = view[os.write(descriptor, view[:_CHUNK]) :]
+            _write_all(descriptor, data)
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
@@ -45,6 +43,13 @@ def _write_and_rename(path: Path, data: bytes) -> None:
         temporary.unlink(missing_ok=True)
         raise
     _sync_folder(path.parent)
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    """Write until nothing is left: the system may take less than it is offered."""
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view[:_CHUNK]) :]
 
 
 def _sync_folder(folder: Path) -> None:
@@ -68,10 +73,8 @@ class Appender:
 
     def write(self, data: bytes) -> None:
         """Append all of `data`."""
-        view = memoryview(data)
         try:
-            while view:
-                view = view[os.write(self._descriptor, view) :]
+            _write_all(self._descriptor, data)
         except OSError as error:
             raise ResourceError(f"{self._path} cannot be written: {error.strerror}") from None
 

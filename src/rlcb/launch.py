@@ -7,7 +7,7 @@ from typing import Any
 
 from rlcb.config import Config
 from rlcb.config_file import build_config
-from rlcb.console import note
+from rlcb.console import LINE, note
 from rlcb.env_names import procgen_game
 from rlcb.errors import ResourceError, RlcbError, UsageError
 from rlcb.hardware import prepare_process, resolve_device, usable_cpus
@@ -16,7 +16,6 @@ from rlcb.run import RunDirectory, check_space, create_run, open_run, read_run
 from rlcb.signals import StopRequest
 
 Overrides = Mapping[str, tuple[str, Any]]
-LINE = "=" * 70
 # What may change when a run goes on: everything else would make it another run.
 RESUMABLE_KEYS = ("total_timesteps", "duration_hours", "log_interval", "save_interval", "save_every_minutes",
                   "keep_checkpoints", "tensorboard", "device", "num_threads", "num_workers", "backend",
@@ -75,6 +74,14 @@ def _say(text: str) -> None:
     print(text, flush=True)
 
 
+def _by_steps_or_time(overrides: Overrides) -> dict[str, tuple[str, Any]]:
+    """The flags; a number of steps given there takes the place of a duration given elsewhere."""
+    changes = dict(overrides)
+    if "total_timesteps" in changes:
+        changes.setdefault("duration_hours", ("--total-timesteps", None))
+    return changes
+
+
 def _new_config(
     algorithm: str, mode: str, overrides: Overrides, config_file: Path | None, output_dir: Path | None
 ) -> Config:
@@ -82,9 +89,7 @@ def _new_config(
     if config_file is None:
         default = Path("config") / f"{algorithm}_{mode}.yaml"
         config_file = default if default.exists() else None
-    changes = dict(overrides)
-    if "total_timesteps" in changes:
-        changes.setdefault("duration_hours", ("--total-timesteps", None))
+    changes = _by_steps_or_time(overrides)
     if output_dir:
         # Naming the run's place brings home the folders that a file put elsewhere.
         for key in ("checkpoint_dir", "log_dir"):
@@ -104,9 +109,7 @@ def _resumed_config(
             raise UsageError(f"{flag}: cannot change when a run is resumed; start a new run instead")
     config, algorithm, before = read_run(path)
     mode = mode or before
-    changes = dict(overrides)
-    if "total_timesteps" in changes:
-        changes.setdefault("duration_hours", ("--total-timesteps", None))
+    changes = _by_steps_or_time(overrides)
     if "num_workers" in changes or mode != before:
         changes["num_envs_per_worker"] = ("--num-workers", None)  # the total stays what it is
     return build_config(None, changes, base=config, mode=mode), algorithm, mode

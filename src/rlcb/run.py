@@ -14,7 +14,7 @@ from typing import Any
 from rlcb.config import Config
 from rlcb.config_file import build_config
 from rlcb.errors import CheckpointUnusable, ResourceError, UsageError
-from rlcb.files import Appender, sweep, write_whole
+from rlcb.files import Appender, sweep, write_json, write_whole
 
 Note = Callable[[str], None]
 _LOCK = ".lock"
@@ -71,7 +71,7 @@ def create_run(path: Path, config: Config, algorithm: str, mode: str, note: Note
 
 def _identify(run: RunDirectory) -> None:
     identity = {"algorithm": run.algorithm, "mode": run.mode, "format": 1}
-    write_whole(run.path / "run.json", (json.dumps(identity) + "\n").encode())
+    write_json(run.path / "run.json", identity)
 
 
 def open_run(path: Path, config: Config, algorithm: str, mode: str, note: Note) -> RunDirectory:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from rlcb.config import Config
+from rlcb.console import LINE
 from rlcb.envs.episodes import EpisodeStatistics
 from rlcb.files import write_json
 from rlcb.hardware import describe_machine
@@ -14,7 +15,6 @@ from rlcb.metrics import Metrics, as_columns
 from rlcb.run import RunDirectory
 
 FINAL_UPDATES = 10  # updates that the final FPS is measured over
-LINE = "=" * 70
 
 
 @dataclass(frozen=True)

@@ -75,8 +75,11 @@ class Worker:
             "discounted": self.normalizer.running_return.tolist(),
             "acting": self._acting.get_state().numpy().copy(),
             "learning": self._learning.get_state().numpy().copy(),
-            "observation": hashlib.sha256(np.ascontiguousarray(self.collector.observation).tobytes()).hexdigest(),
+            "observation": self._observation_digest(),
         }
+
+    def _observation_digest(self) -> str:
+        return hashlib.sha256(np.ascontiguousarray(self.collector.observation).tobytes()).hexdigest()
 
     def common(self) -> dict[str, Any]:
         """What every worker of the group has an equal copy of."""
@@ -101,7 +104,7 @@ class Worker:
             raise CheckpointUnusable(f"the checkpoint does not fit this run: {str(error).splitlines()[0]}") from None
         self.env.set_state(part["envs"])
         self.collector.observation = self.env.observe()
-        if part["observation"] not in (None, self.part()["observation"]):
+        if part["observation"] not in (None, self._observation_digest()):
             warn(f"{self.config.env.name} did not come back to the state it was in: the run goes on, but not exactly")
 
     def _load_random(self, part: dict[str, Any]) -> None:

@@ -108,7 +108,8 @@ class _Memory:
 
     def report(self, report: "Report") -> None:
         """Remember this moment, then tell the supervisor: in this order, so that what it knows can be gone back to."""
-        self._kept[report.progress["updates"]] = {**self._worker.common(), "part": report.part}
+        common = report.common or self._worker.common()
+        self._kept[report.progress["updates"]] = {**common, "part": report.part}
         for update in sorted(self._kept)[:-2]:
             del self._kept[update]
         self._channel.send(report)
