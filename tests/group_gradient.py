@@ -32,8 +32,8 @@ def member(rank: int, size: int, control: int, memory: int, result: str) -> None
     rewards = torch.randn(rollout.rewards.shape, generator=torch.Generator().manual_seed(rank))
     batch = make_batch(rollout, rewards, 0.999, 0.95)
     worker.learner.gradient_of(batch)
-    group.average_gradient()
-    content: dict[str, Any] = {"gradient": worker.learner.gradient.clone(), "batch": dict(vars(batch))}
+    norm = group.reduce()
+    content: dict[str, Any] = {"part": worker.learner.reduced.clone(), "norm": norm, "batch": dict(vars(batch))}
     content = {**content, "batch": {key: tensor.clone() for key, tensor in content["batch"].items()}}
     for _ in range(20):
         rollout = worker.collector.collect()
@@ -61,9 +61,11 @@ def main(size: int, folder: Path) -> None:
     alone = Worker(CONFIG, "cpu", env_threads=0, group=SoloGroup())
     alone.learner.gradient_of(union)
     expected, first = alone.learner.gradient, found[0]
+    mean = torch.cat([each["part"] for each in found])  # every member averages its part, in the order of the ranks
     verdict = {
-        "relative_error": float((first["gradient"] - expected).norm() / expected.norm()),
-        "equal_gradients": all(torch.equal(each["gradient"], first["gradient"]) for each in found),
+        "relative_error": float((mean - expected).norm() / expected.norm()),
+        "relative_error_of_norm": abs(float(first["norm"] / expected.norm()) - 1),
+        "equal_norms": all(torch.equal(each["norm"], first["norm"]) for each in found),
         "equal_weights_after_20_updates": all(torch.equal(each["weights"], first["weights"]) for each in found),
         "weights_moved": all(each["moved"] for each in found),
     }

@@ -12,7 +12,7 @@ from rlcb.config import PpoConfig
 from rlcb.config_file import build_config
 from rlcb.execution.state import Worker
 from rlcb.group import SoloGroup
-from rlcb.learner import Learner, flatten_parameters, make_batch, place_gradients
+from rlcb.learner import Learner, make_batch, pieces_of
 
 
 def random_batch(n: int, num_actions: int, seed: int) -> tuple[torch.Tensor, torch.Tensor, Batch]:
@@ -133,7 +133,7 @@ def test_adam_on_the_flat_vector_is_adam_on_the_parts() -> None:
     for _ in range(3):
         learner.gradient_of(batch)
         norm = learner.gradient.norm()
-        grads = [parameter.grad.clone() for parameter in learner.policy.parameters() if parameter.grad is not None]
+        grads = pieces_of(learner.gradient.clone(), parts)
         for part, grad in zip(parts, grads, strict=True):
             part.grad = grad
         torch.nn.utils.clip_grad_norm_(parts, learner.config.ppo.max_grad_norm)
@@ -142,14 +142,13 @@ def test_adam_on_the_flat_vector_is_adam_on_the_parts() -> None:
     assert torch.allclose(torch.cat([part.detach().flatten() for part in parts]), learner.weights, atol=1e-6)
 
 
-def test_flatten_parameters_shares_memory() -> None:
-    module = torch.nn.Linear(3, 2)
-    weights, gradient = flatten_parameters(module), torch.zeros(8)
-    place_gradients(module, gradient)
-    weights.fill_(7.0)
-    assert module.weight.unique().tolist() == module.bias.unique().tolist() == [7.0]
-    module(torch.ones(1, 3)).sum().backward()
-    assert gradient.tolist() == [1.0] * 8
+def test_pieces_of_a_vector_are_views_in_the_shapes_of_the_parameters() -> None:
+    module, vector = torch.nn.Linear(3, 2), torch.arange(8.0)
+    weight, bias = pieces_of(vector, list(module.parameters()))
+    assert weight.tolist() == [[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]]
+    assert bias.tolist() == [6.0, 7.0]
+    vector.fill_(9.0)
+    assert weight.unique().tolist() == bias.unique().tolist() == [9.0]
 
 
 def test_a_gradient_that_is_not_finite_is_left_out() -> None:

@@ -7,6 +7,7 @@ import mmap
 import os
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Protocol
@@ -24,6 +25,28 @@ class GroupBroken(Exception):
     """A member of the group is gone; what was under way has to be done again."""
 
 
+@dataclass(frozen=True)
+class Attached:
+    """Where the group keeps what it works on, and which part of it this rank has to move."""
+
+    weights: Tensor
+    moments: list[Tensor]
+    gradient: Tensor  # to compute this rank's gradient into
+    part: slice  # of the weights and moments: the entries that this rank's optimizer moves
+    reduced: Tensor  # the mean gradient of this part, after `reduce`
+
+
+def _private(weights: Tensor, moments: list[Tensor]) -> Attached:
+    """Everything stays where it is and this rank moves all of it."""
+    gradient = torch.zeros_like(weights)
+    return Attached(weights.clone(), [moment.clone() for moment in moments], gradient, slice(None), gradient)
+
+
+def _norm(vector: Tensor) -> Tensor:
+    norm: Tensor = torch.linalg.vector_norm(vector)
+    return norm
+
+
 class Group(Protocol):
     """What a worker needs of the others."""
 
@@ -32,11 +55,14 @@ class Group(Protocol):
     reduce_seconds: float
     wait_seconds: float
 
-    def attach(self, gradient: Tensor) -> Tensor:
-        """Say what will be averaged; returns the vector to compute gradients into."""
+    def attach(self, weights: Tensor, moments: list[Tensor]) -> Attached:
+        """Say what the group will work on: the weights and what the optimizer keeps for each of them."""
 
-    def average_gradient(self) -> None:
-        """Replace the gradient by the mean over all ranks."""
+    def reduce(self) -> Tensor:
+        """Fill `reduced` with my part of the mean of all gradients; returns the norm of the whole mean."""
+
+    def settle(self) -> None:
+        """Wait until every rank's part of the weights is new."""
 
     def sum(self, values: Tensor) -> Tensor:
         """The sum of a float64 tensor over all ranks."""
@@ -57,12 +83,17 @@ class SoloGroup:
     def __init__(self, stop: Callable[[], bool] = lambda: False):
         self.stop_wanted = stop
 
-    def attach(self, gradient: Tensor) -> Tensor:
-        """The gradient stays where it is."""
-        return gradient
+    def attach(self, weights: Tensor, moments: list[Tensor]) -> Attached:
+        """Everything stays this process's own."""
+        self._attached = _private(weights, moments)
+        return self._attached
 
-    def average_gradient(self) -> None:
+    def reduce(self) -> Tensor:
         """The mean of one is itself."""
+        return _norm(self._attached.gradient)
+
+    def settle(self) -> None:
+        """Nobody to wait for."""
 
     def sum(self, values: Tensor) -> Tensor:
         """The sum of one is itself."""
@@ -125,11 +156,15 @@ class _Watched:
 class Waiting(_Watched):
     """The group of a worker that has not been told to go yet: it has a rank and nothing to average with."""
 
-    def attach(self, gradient: Tensor) -> Tensor:
-        """The gradient stays where it is."""
-        return gradient
+    def attach(self, weights: Tensor, moments: list[Tensor]) -> Attached:
+        """Everything stays this process's own."""
+        return _private(weights, moments)
 
-    def average_gradient(self) -> None:
+    def reduce(self) -> Tensor:
+        """Nobody is there yet."""
+        raise GroupBroken
+
+    def settle(self) -> None:
         """Nobody is there yet."""
         raise GroupBroken
 
@@ -139,42 +174,47 @@ class Waiting(_Watched):
 
 
 class SharedMemoryGroup(_Watched):
-    """Averages through memory that all ranks have mapped: each sums one slice of everybody's gradient."""
+    """Works in memory that all ranks have mapped: one copy of the weights, of which each rank moves its own part.
+
+    That spares P − 1 of P optimizer steps and copies of the result, and the caches hold one set of weights, not P.
+    """
 
     def __init__(self, control: Control, rank: int, descriptor: int, generation: int):
         super().__init__(control, rank)
         self._descriptor, self._generation = descriptor, generation
         self._arrived = generation << 32  # arrivals of an earlier generation can never be mistaken for this one's
 
-    def attach(self, gradient: Tensor) -> Tensor:
-        """Move the gradient into shared memory, a row per rank, with one more for the result."""
-        P, N = self.size, gradient.numel()
-        small, large = 8 * _SMALL * P, 4 * N * (P + 1)
-        if os.fstat(self._descriptor).st_size < small + large:
-            os.ftruncate(self._descriptor, small + large)  # the same size from every rank, whoever comes first
-        memory = mmap.mmap(self._descriptor, small + large)
+    def attach(self, weights: Tensor, moments: list[Tensor]) -> Attached:
+        """Move weights, moments and gradient into shared memory; every rank brings the same weights and moments."""
+        P, N = self.size, weights.numel()
+        small, vectors = 8 * _SMALL * P, P + 1 + len(moments)
+        length = small + 4 * N * vectors
+        if os.fstat(self._descriptor).st_size < length:
+            os.ftruncate(self._descriptor, length)  # the same length from every rank, whoever comes first
+        memory = mmap.mmap(self._descriptor, length)
         self._small = torch.frombuffer(memory, dtype=torch.float64, count=_SMALL * P).view(P, _SMALL)
-        rows = torch.frombuffer(memory, dtype=torch.float32, offset=small, count=N * (P + 1)).view(P + 1, N)
-        self._rows, self._result, self._gradient = rows[:P], rows[P], rows[self.rank]
-        edges = [N * rank // P for rank in range(P + 1)]
-        self._slice = slice(edges[self.rank], edges[self.rank + 1])
-        self._gradient.copy_(gradient)
-        return self._gradient
+        rows = torch.frombuffer(memory, dtype=torch.float32, offset=small, count=N * vectors).view(vectors, N)
+        part = slice(N * self.rank // P, N * (self.rank + 1) // P)
+        for row, vector in zip(rows[P:], (weights, *moments), strict=True):
+            row.copy_(vector)
+        self._barrier()  # who comes late must not overwrite what the others have begun to move
+        self._gradients, self._reduced = rows[:P, part], torch.zeros(part.stop - part.start)
+        return Attached(rows[P], list(rows[P + 1 :]), rows[self.rank], part, self._reduced)
 
-    def average_gradient(self) -> None:
-        """Sum my slice of all gradients, wait for the others' slices, take the whole result."""
+    def reduce(self) -> Tensor:
+        """Average my part of all gradients; the norm comes together from those of the parts."""
         self._barrier()
         started = time.perf_counter()
-        mine = self._result[self._slice]
-        mine.copy_(self._rows[0, self._slice])
-        for rank in range(1, self.size):
-            mine.add_(self._rows[rank, self._slice])
-        mine.div_(self.size)
+        torch.sum(self._gradients, dim=0, out=self._reduced)
+        self._reduced.div_(self.size)
+        self._small[self.rank, 0] = _norm(self._reduced)
         self.reduce_seconds += time.perf_counter() - started
+        self._barrier()  # also: nobody computes the next gradient before all have read this one
+        return _norm(self._small[:, 0]).float()
+
+    def settle(self) -> None:
+        """Wait until every rank's part of the weights is new."""
         self._barrier()
-        started = time.perf_counter()
-        self._gradient.copy_(self._result)
-        self.reduce_seconds += time.perf_counter() - started
 
     def sum(self, values: Tensor) -> Tensor:
         """Everybody writes, everybody adds up."""
@@ -223,17 +263,22 @@ class GlooGroup(_Watched):
             timeout=timedelta(seconds=10 * timeout),
         )
 
-    def attach(self, gradient: Tensor) -> Tensor:
-        """The gradient stays where it is."""
-        self._gradient = gradient
-        return gradient
+    def attach(self, weights: Tensor, moments: list[Tensor]) -> Attached:
+        """Everything stays this process's own: every rank moves all weights, in the same way."""
+        self._attached = _private(weights, moments)
+        return self._attached
 
-    def average_gradient(self) -> None:
+    def reduce(self) -> Tensor:
         """One all-reduce of the whole vector."""
         started = time.perf_counter()
-        self._run(self._dist.all_reduce, self._gradient)
-        self._gradient.div_(self.size)
+        gradient = self._attached.gradient
+        self._run(self._dist.all_reduce, gradient)
+        gradient.div_(self.size)
         self.reduce_seconds += time.perf_counter() - started
+        return _norm(gradient)
+
+    def settle(self) -> None:
+        """Nobody to wait for: the weights are this rank's own."""
 
     def sum(self, values: Tensor) -> Tensor:
         """Gather and add in rank order, so that the result does not depend on how gloo routes."""

@@ -14,6 +14,8 @@ from rlcb.config import Config
 from rlcb.group import Group
 from rlcb.returns import gae
 
+MOMENTS = ("exp_avg", "exp_avg_sq")  # what Adam keeps for each weight, by its own names
+
 
 @dataclass(frozen=True)
 class Update:
@@ -28,28 +30,37 @@ class Learner:
     """Owns a copy of the policy's weights and turns rollouts into better ones, in step with the group's other copies.
 
     All weights are views of one flat vector and so are their gradients: clipping, the optimizer step, finiteness and
-    what crosses between processes are single operations on it.
+    what crosses between processes are single operations on it, or on the part of it that falls to this process.
     """
 
     def __init__(self, policy: nn.Module, config: Config, generator: torch.Generator, group: Group):
-        self.policy, self.config, self.generator, self.group = policy, config, generator, group
-        self.weights = flatten_parameters(policy)
-        self._flat = nn.Parameter(self.weights)
+        self.policy, self.config, self.generator = policy, config, generator
+        self.weights = torch.cat([parameter.detach().flatten() for parameter in policy.parameters()])
+        self._moments = {name: torch.zeros_like(self.weights) for name in MOMENTS}
+        self._steps = torch.zeros((), device=self.weights.device)
         self.join(group)
-        training = config.training
-        self.optimizer = torch.optim.Adam([self._flat], training.learning_rate, eps=training.adam_eps, fused=True)
 
     def join(self, group: Group) -> None:
-        """Work in this group from now on: gradients go where it wants them."""
+        """Work in this group from now on: weights, moments and gradients go where it wants them."""
         self.group = group
-        self.gradient = group.attach(torch.zeros_like(self.weights))
-        self._flat.grad = self.gradient
-        place_gradients(self.policy, self.gradient)
+        attached = group.attach(self.weights, list(self._moments.values()))
+        self.weights, self.gradient = attached.weights, attached.gradient
+        self._moments = dict(zip(MOMENTS, attached.moments, strict=True))
+        parameters = list(self.policy.parameters())
+        for parameter, piece in zip(parameters, pieces_of(self.weights, parameters), strict=True):
+            parameter.data = piece
+        self._gradients = pieces_of(self.gradient, parameters)
+        self.reduced, mine = attached.reduced, nn.Parameter(self.weights[attached.part])
+        mine.grad = self.reduced
+        training = self.config.training
+        self._optimizer = torch.optim.Adam([mine], training.learning_rate, eps=training.adam_eps, fused=True)
+        moments = {name: moment[attached.part] for name, moment in self._moments.items()}
+        self._optimizer.state[mine] = {"step": self._steps, **moments}
 
     def update(self, rollout: Rollout, rewards: Tensor, learning_rate: float) -> Update:
         """Train n_epochs over the rollout in shuffled minibatches; `rewards` [T, B] are the ones to learn from."""
         training = self.config.training
-        self.optimizer.param_groups[0]["lr"] = learning_rate
+        self._optimizer.param_groups[0]["lr"] = learning_rate
         batch = make_batch(rollout, rewards, training.gamma, training.gae_lambda)
         share = self.config.minibatch_size // self.group.size
         orders = [torch.randperm(len(batch), generator=self.generator) for _ in range(training.n_epochs)]
@@ -62,8 +73,7 @@ class Learner:
             mean, deviation = scales[step]
             minibatch = replace(minibatch, advantages=(minibatch.advantages - mean) / deviation)
             figures = self.gradient_of(minibatch)
-            self.group.average_gradient()
-            norm = self.gradient.norm()
+            norm = self.group.reduce()
             if not torch.isfinite(norm):
                 skipped, bad_batch = skipped + 1, minibatch
                 continue
@@ -74,20 +84,22 @@ class Learner:
 
     def gradient_of(self, minibatch: Batch) -> Tensor:
         """Fill `gradient` with the minibatch's, piece by piece if asked to; returns the loss's figures."""
-        self.gradient.zero_()
         total = torch.zeros(len(STATISTICS), device=self.weights.device)
-        for piece in minibatch.split(self.config.training.micro_batch_size or len(minibatch)):
+        for number, piece in enumerate(minibatch.split(self.config.training.micro_batch_size or len(minibatch))):
             logits, values = self.policy(piece.observations)
             loss, figures = ppo_loss(logits, values, piece, self.config.ppo)
             share = len(piece) / len(minibatch)
-            (loss * share).backward()  # type: ignore[no-untyped-call]
+            found = torch.autograd.grad(loss * share, list(self.policy.parameters()))
+            for gradient, part in zip(self._gradients, found, strict=True):
+                gradient.add_(part) if number else gradient.copy_(part)
             total += figures * share
         return total
 
     def step(self, norm: Tensor) -> None:
-        """Clip the gradient, whose norm this is, and move the weights."""
-        self.gradient.mul_((self.config.ppo.max_grad_norm / (norm + 1e-6)).clamp(max=1.0))
-        self.optimizer.step()
+        """Clip the gradient, whose norm this is, and move the weights: this rank its part, the others theirs."""
+        self.reduced.mul_((self.config.ppo.max_grad_norm / (norm + 1e-6)).clamp(max=1.0))
+        self._optimizer.step()
+        self.group.settle()
 
     def _advantage_scales(self, advantages: Tensor, indices: Tensor) -> Tensor:
         """Mean and deviation of the advantages in each of the group's minibatches [steps, 2]."""
@@ -117,13 +129,16 @@ class Learner:
 
     def state(self) -> dict[str, dict[str, NDArray[Any]]]:
         """Copies of the weights by name and of the optimizer's moments."""
-        return {"policy": _copies(self.policy.state_dict()), "optimizer": _copies(self.optimizer.state[self._flat])}
+        return {
+            "policy": _copies(self.policy.state_dict()),
+            "optimizer": _copies({"step": self._steps, **self._moments}),
+        }
 
     def load(self, state: dict[str, dict[str, NDArray[Any]]]) -> None:
         """Restore what `state` gave."""
         self.policy.load_state_dict({name: torch.as_tensor(array) for name, array in state["policy"].items()})
-        moments = {name: torch.tensor(array, device=self.weights.device) for name, array in state["optimizer"].items()}
-        self.optimizer.state[self._flat] = moments
+        for name, tensor in {"step": self._steps, **self._moments}.items():
+            tensor.copy_(torch.as_tensor(state["optimizer"][name]))
 
 
 def _copies(tensors: dict[str, Tensor]) -> dict[str, NDArray[Any]]:
@@ -152,19 +167,7 @@ def make_batch(rollout: Rollout, rewards: Tensor, gamma: float, gae_lambda: floa
     )
 
 
-def flatten_parameters(module: nn.Module) -> Tensor:
-    """Move a module's parameters into one flat vector that they become views of."""
-    parameters = list(module.parameters())
-    weights = torch.cat([parameter.detach().flatten() for parameter in parameters])
-    pieces = torch.split(weights, [parameter.numel() for parameter in parameters])
-    for parameter, piece in zip(parameters, pieces, strict=True):
-        parameter.data = piece.view_as(parameter)
-    return weights
-
-
-def place_gradients(module: nn.Module, gradient: Tensor) -> None:
-    """Make a module's gradients views of one flat vector."""
-    parameters = list(module.parameters())
-    pieces = torch.split(gradient, [parameter.numel() for parameter in parameters])
-    for parameter, piece in zip(parameters, pieces, strict=True):
-        parameter.grad = piece.view_as(parameter)
+def pieces_of(vector: Tensor, parameters: list[nn.Parameter]) -> list[Tensor]:
+    """A flat vector's entries as views in the shapes of these parameters, in their order."""
+    pieces = torch.split(vector, [parameter.numel() for parameter in parameters])
+    return [piece.view_as(parameter) for piece, parameter in zip(pieces, parameters, strict=True)]
