@@ -196,3 +196,23 @@ def test_workers_are_started_afresh_never_forked(start: Start, tmp_path: Path) -
     wait_for_line(process, "Update 1 |")
     for worker in workers_of(process):
         assert worker.cmdline()[1:3] == ["-m", "rlcb.execution.worker"]
+
+
+def test_a_timed_run_with_a_killed_worker_ends_on_time(start: Start, tmp_path: Path) -> None:
+    path, seconds = tmp_path / "run", 25
+    before = shared_names()
+    process = start(*CARTPOLE, "--duration", str(seconds / 3600), "--output-dir", path)
+    wait_for_line(process, "Update 5 |")
+    workers = workers_of(process)
+    workers[1].kill()
+    out, err = process.communicate(timeout=300)
+    assert process.returncode == 0, err
+    assert "Worker Restarts: 1" in out
+    summary = json.loads((path / "training_summary.json").read_text())
+    assert summary["worker_restarts"] == 1
+    lines = (path / "logs" / "PPO_Parallel" / "metrics.jsonl").read_text().splitlines()
+    times = [0.0, *(json.loads(line)["time"] for line in lines)]
+    longest = max(later - earlier for earlier, later in zip(times[:-1], times[1:], strict=True))
+    assert abs(times[-1] - seconds) <= longest + 0.01  # it ends with the update that is nearest to its time
+    assert_gone(workers)
+    assert shared_names() == before

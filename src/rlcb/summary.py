@@ -96,6 +96,7 @@ def training_summary(run: RunDirectory, outcome: Outcome) -> dict[str, Any]:
         "total_updates": outcome.updates,
         "avg_fps": average_fps(outcome),
         "final_fps": final_fps(outcome.history),
+        "worker_restarts": outcome.worker_restarts,
         "peak_memory_gb": outcome.resources["peak_memory_gb"],
         "initial_reward": rewards["initial_reward"],
         "final_reward": rewards["final_reward"],
