@@ -1,6 +1,6 @@
-"""Sequential PPO of this program against Stable-Baselines3's PPO: the same work, interleaved, on this machine.
+"""PPO of this program, sequential and parallel, against Stable-Baselines3's: the same work, interleaved, here.
 
-    python perf/compare_sb3.py --rounds 4 --updates 6 --output perf/results/sb3.json
+    python perf/compare_sb3.py --rounds 4 --updates 6 --workers 2 --output perf/results/sb3.json
 
 The work (W1): Procgen CoinRun, easy, 200 levels, 32 environments x 128 steps, 4 epochs of minibatches of 1024,
 Nature CNN, fp32, CPU. Both sides act and learn inside the timed span, and the first update of each run is warm-up.
@@ -101,21 +101,25 @@ def run_sb3(venv: Path, updates: int, number: int) -> tuple[Run, dict[str, str]]
     return Run(side="sb3", round=number, **numbers), found["versions"] | {"torch threads": str(found["threads"])}
 
 
-def run_ours(updates: int, number: int) -> Run:
-    """Train once with this program, into a folder that is thrown away."""
+def run_ours(updates: int, number: int, workers: int) -> Run:
+    """Train once with this program, with no workers sequentially, into a folder that is thrown away."""
     with tempfile.TemporaryDirectory(prefix="rlcb-compare-") as folder:
-        command = [str(OUR_PYTHON), "-m", "rlcb", "train", "ppo", "--mode", "sequential"]
+        command = [str(OUR_PYTHON), "-m", "rlcb", "train", "ppo", "--mode", "parallel" if workers else "sequential"]
+        command += ["--num-workers", str(workers)] if workers else []
         command += ["--config", CONFIG, "--total-timesteps", str((updates + 1) * STEPS_PER_UPDATE)]
-        command += ["--num-envs", str(NUM_ENVS), "--n-steps", str(N_STEPS), "--batch-size", str(BATCH_SIZE)]
+        command += ["--num-envs", str(NUM_ENVS // (workers or 1)), "--n-steps", str(N_STEPS)]
+        command += ["--batch-size", str(BATCH_SIZE)]
         command += ["--n-epochs", str(N_EPOCHS), "--seed", str(number), "--output-dir", folder]
         run_process(f"rlcb run of round {number}", command)
-        return read_our_run(Path(folder), updates, number)
+        return read_our_run(Path(folder), updates, number, "parallel" if workers else "sequential")
 
 
-def read_our_run(folder: Path, updates: int, number: int) -> Run:
+def read_our_run(folder: Path, updates: int, number: int, side: str) -> Run:
     """The speed and memory of one finished run of this program, from the files it left in `folder`."""
     try:
-        lines = (folder / "logs" / "PPO_Sequential" / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+        lines = (
+            (folder / "logs" / f"PPO_{side.capitalize()}" / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+        )
         marks = [(int(row["step"]), float(row["time"])) for row in map(json.loads, filter(str.strip, lines))]
         usage = json.loads((folder / "benchmark_metrics.json").read_text(encoding="utf-8"))["resource_usage"]
         peak_memory_mb = float(usage["peak_memory_gb"]) * 1024
@@ -131,7 +135,7 @@ def read_our_run(folder: Path, updates: int, number: int) -> Run:
     if seconds <= 0:
         raise CompareError(f"rlcb run of round {number} logged no time between its updates")
     env_steps = marks[-1][0] - marks[0][0]
-    return Run("rlcb", number, env_steps / seconds, updates, env_steps, seconds, peak_memory_mb)
+    return Run(side, number, env_steps / seconds, updates, env_steps, seconds, peak_memory_mb)
 
 
 def describe_machine() -> dict[str, str]:
@@ -149,20 +153,21 @@ def describe_machine() -> dict[str, str]:
     return {"cpu": cpu, "usable_cores": str(cores), "system": platform.platform(), "rlcb_torch": torch}
 
 
-def measure(venv: Path, rounds: int, updates: int) -> tuple[list[Run], dict[str, str]]:
-    """Run both sides `rounds` times in turn and print a line per run; the runs and SB3's versions."""
+def measure(venv: Path, rounds: int, updates: int, workers: int) -> tuple[list[Run], dict[str, str]]:
+    """Run all sides `rounds` times in turn and print a line per run; the runs and SB3's versions."""
     runs: list[Run] = []
     versions: dict[str, str] = {}
     for number in range(1, rounds + 1):
         # The order swaps every round, so that a machine that slows down as it warms up favours neither side.
-        for side in ("rlcb", "sb3") if number % 2 else ("sb3", "rlcb"):
-            if side == "rlcb":
-                run = run_ours(updates, number)
+        sides = ("sequential", "parallel", "sb3") if workers else ("sequential", "sb3")
+        for side in sides if number % 2 else reversed(sides):
+            if side != "sb3":
+                run = run_ours(updates, number, workers if side == "parallel" else 0)
             else:
                 run, versions = run_sb3(venv, updates, number)
             runs.append(run)
             print(
-                f"round {number}  {side:<4}  {run.fps:8.1f} fps  {run.env_steps} steps in {run.seconds:.1f} s  "
+                f"round {number}  {side:<10}  {run.fps:8.1f} fps  {run.env_steps} steps in {run.seconds:.1f} s  "
                 f"peak {run.peak_memory_mb:.0f} MB",
                 flush=True,
             )
@@ -170,32 +175,33 @@ def measure(venv: Path, rounds: int, updates: int) -> tuple[list[Run], dict[str,
 
 
 def summarise(runs: Sequence[Run]) -> dict[str, Any]:
-    """Medians of both sides and the ratio rlcb / SB3 of every round."""
-    sides = {side: [run for run in runs if run.side == side] for side in ("rlcb", "sb3")}
+    """Medians of all sides, and of every round the ratio of each of our sides to SB3."""
+    sides = {side: [run for run in runs if run.side == side] for side in dict.fromkeys(run.side for run in runs)}
     fps = {side: {run.round: run.fps for run in found} for side, found in sides.items()}
-    ratios = [fps["rlcb"][number] / fps["sb3"][number] for number in sorted(fps["rlcb"])]
+    ratios = {
+        side: [fps[side][number] / fps["sb3"][number] for number in sorted(fps[side])] for side in fps if side != "sb3"
+    }
     return {
         "median_fps": {side: median(run.fps for run in found) for side, found in sides.items()},
         "peak_memory_mb": {side: max(run.peak_memory_mb for run in found) for side, found in sides.items()},
-        "ratios": ratios,
-        "median_ratio": median(ratios),
-        "ratio_spread": [min(ratios), max(ratios)],
+        "ratios_to_sb3": ratios,
+        "median_ratio": {side: median(found) for side, found in ratios.items()},
     }
 
 
 def print_table(summary: dict[str, Any], machine: dict[str, str], versions: dict[str, str]) -> None:
     """Print the comparison for a person."""
-    fps, memory, (low, high) = summary["median_fps"], summary["peak_memory_mb"], summary["ratio_spread"]
-    ratios = "  ".join(f"{ratio:.2f}" for ratio in summary["ratios"])
-    print()
-    print(f"{'':<22}{'rlcb':>10}{'SB3':>10}")
-    print(f"{'median fps':<22}{fps['rlcb']:>10.1f}{fps['sb3']:>10.1f}")
-    print(f"{'peak memory, MB':<22}{memory['rlcb']:>10.0f}{memory['sb3']:>10.0f}")
-    print(f"{'torch':<22}{machine['rlcb_torch']:>10}  {versions['torch']}")
-    print(f"{'ratio of each round':<22}{ratios}")
-    print(f"{'median ratio':<22}{summary['median_ratio']:.2f}  (min {low:.2f}, max {high:.2f}; rlcb fps / SB3 fps)")
-    print(f"{'machine':<22}{machine['cpu']}, {machine['usable_cores']} usable cores, {machine['system']}")
-    print(f"{'SB3 side':<22}{', '.join(f'{name} {version}' for name, version in versions.items())}")
+    print(f"\n{'side':<12}{'median fps':>12}{'peak MB':>10}   fps / SB3 fps: median, and of each round")
+    for side, fps in summary["median_fps"].items():
+        line = f"{side:<12}{fps:>12.1f}{summary['peak_memory_mb'][side]:>10.0f}"
+        if side in summary["median_ratio"]:
+            each = "  ".join(f"{ratio:.2f}" for ratio in summary["ratios_to_sb3"][side])
+            line += f"   {summary['median_ratio'][side]:.2f}   ({each})"
+        print(line)
+    print(f"machine: {machine['cpu']}, {machine['usable_cores']} usable cores, {machine['system']}")
+    print(
+        f"torch: {machine['rlcb_torch']}; SB3's side: {', '.join(f'{name} {text}' for name, text in versions.items())}"
+    )
 
 
 def positive(text: str) -> int:
@@ -211,6 +217,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Time this program's PPO against Stable-Baselines3's, interleaved.")
     parser.add_argument("--rounds", type=positive, default=4, help="runs of each side (default: 4)")
     parser.add_argument("--updates", type=positive, default=6, help="timed updates in a run (default: 6)")
+    parser.add_argument("--workers", type=int, default=0, help="also run parallel PPO with this many (default: not)")
     parser.add_argument("--output", type=Path, help="also write everything to this JSON file")
     parser.add_argument("--venv", type=Path, default=REPO / ".venv-sb3", help="SB3's environment (default: .venv-sb3)")
     parser.add_argument("--skip-setup", action="store_true", help="use SB3's environment as it is, never build it")
@@ -222,7 +229,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if not options.skip_setup:
             set_up_sb3(venv)
         machine = describe_machine()
-        runs, versions = measure(venv, options.rounds, options.updates)
+        runs, versions = measure(venv, options.rounds, options.updates, options.workers)
     except (CompareError, OSError) as error:
         print(f"compare_sb3: {error}", file=sys.stderr)
         return 1
