@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from conftest import ROOT, rlcb
-from rlcb.cli import FIXED_KEYS, TIMED_KEYS, flag_of
+from rlcb.commands.flags import flag_of
+from rlcb.commands.train import FIXED_KEYS, TIMED_KEYS
 from rlcb.config import Config, fields
 from rlcb.config_file import build_config
 from rlcb.errors import UsageError

@@ -4,15 +4,19 @@ import ctypes
 import math
 import os
 import platform
+import subprocess
 import sys
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from rlcb import __version__
 from rlcb.errors import UsageError
 
 # glibc's mallopt parameters (malloc.h).
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_MAX = -1, -2, -4
+_ROOT = Path(__file__).resolve().parents[2]  # of the checkout, if this runs from one
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 _NOTABLE_FLAGS = ("avx", "avx2", "fma", "avx512f", "avx512_bf16", "avx512_vnni", "amx_tile", "amx_bf16")
 
@@ -107,7 +111,10 @@ def describe_machine() -> dict[str, Any]:
         "memory_gb": round(psutil.virtual_memory().total / 2**30, 1),
         "platform": platform.platform(),
         "python": platform.python_version(),
-        "versions": {name: package_version(name) for name in ("torch", "procgen-mirror", "gymnasium", "numpy")},
+        "versions": {
+            "rlcb": code_version(),
+            **{name: package_version(name) for name in ("torch", "procgen-mirror", "gymnasium", "numpy")},
+        },
     }
 
 
@@ -134,3 +141,19 @@ def package_version(name: str) -> str | None:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
         return None
+
+
+@cache  # the code that runs is the code as it was loaded, whatever happens to its files later
+def code_version(root: Path = _ROOT) -> str:
+    """This package's version; from a checkout with its commit, as in 0.1.0+g0123456789ab, .dirty if it was changed."""
+    if not (root / ".git").exists():  # an installed package may well lie inside a repository that is not its own
+        return __version__
+    command = ["git", "--no-optional-locks", "-C", str(root), "describe", "--always", "--dirty=.dirty", "--abbrev=12"]
+    elsewhere = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    try:
+        done = subprocess.run(
+            [*command, "--exclude=*"], capture_output=True, text=True, timeout=5, check=True, env=elsewhere
+        )
+    except (OSError, subprocess.SubprocessError):
+        return __version__  # no git, no commit yet, or somebody else's checkout
+    return f"{__version__}+g{done.stdout.strip()}"

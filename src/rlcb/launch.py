@@ -12,10 +12,12 @@ from rlcb.env_names import procgen_game
 from rlcb.errors import ResourceError, RlcbError, UsageError
 from rlcb.hardware import prepare_process, resolve_device, usable_cpus
 from rlcb.metrics import INSTALL_TENSORBOARD, want_tensorboard
-from rlcb.run import RunDirectory, check_space, create_run, open_run, read_run
+from rlcb.run import RunDirectory, check_space, checkpoint_bytes, create_run, open_run, read_run
 from rlcb.signals import StopRequest
 
 Overrides = Mapping[str, tuple[str, Any]]
+# What there is: the algorithms and the modes that each can run in.
+ALGORITHMS: dict[str, tuple[str, ...]] = {"ppo": ("sequential", "parallel")}
 # What may change when a run goes on: everything else would make it another run.
 RESUMABLE_KEYS = ("total_timesteps", "duration_hours", "log_interval", "save_interval", "save_every_minutes",
                   "keep_checkpoints", "tensorboard", "device", "num_threads", "num_workers", "backend",
@@ -52,7 +54,7 @@ def launch(
         resolve_device("cuda")
     run = (open_run if resume else create_run)(path, config, algorithm, mode, note)
     try:
-        check_space(run, _checkpoint_size(config), config.logging.keep_checkpoints)
+        check_space(run, checkpoint_bytes(config), config.logging.keep_checkpoints)
         return _train(prog, run, config, stop, resume is not None)
     except RlcbError as error:
         with contextlib.suppress(ResourceError):  # a full disk takes no record of being full
@@ -118,12 +120,6 @@ def _resumed_config(
 def _check_tensorboard(config: Config) -> None:
     if not want_tensorboard(config.logging.tensorboard) and config.logging.tensorboard == "auto":
         note(f"TensorBoard is not installed, its files are not written: {INSTALL_TENSORBOARD}")
-
-
-def _checkpoint_size(config: Config) -> int:
-    """Bytes of a checkpoint, roughly: weights with two moments, and the environments' states."""
-    per_env = 50_000 if procgen_game(config.env.name) else 2_000
-    return 3 * 4 * 700_000 + per_env * config.env.num_envs
 
 
 def _train(prog: str, run: RunDirectory, config: Config, stop: StopRequest, resume: bool) -> int:

@@ -13,6 +13,7 @@ from typing import Any
 
 from rlcb.config import Config
 from rlcb.config_file import build_config
+from rlcb.env_names import procgen_game
 from rlcb.errors import CheckpointUnusable, ResourceError, UsageError
 from rlcb.files import Appender, sweep, write_json, write_whole
 
@@ -168,9 +169,15 @@ def _set_aside(path: Path, note: Note) -> None:
     note(f"the earlier run in {path} was moved to {target}")
 
 
-def check_space(run: RunDirectory, checkpoint_bytes: int, keep: int) -> None:
-    """Refuse to start where the checkpoints to come would not fit three times over."""
-    need = 3 * checkpoint_bytes * (keep + 1)
+def checkpoint_bytes(config: Config) -> int:
+    """The size of a checkpoint, roughly: weights with two moments, and the environments' states."""
+    per_env = 50_000 if procgen_game(config.env.name) else 2_000
+    return 3 * 4 * 700_000 + per_env * config.env.num_envs
+
+
+def check_space(run: RunDirectory, size: int, keep: int) -> None:
+    """Refuse to start where the checkpoints to come, of `size` bytes each, would not fit three times over."""
+    need = 3 * size * (keep + 1)
     free = shutil.disk_usage(run.checkpoints).free
     if free < need:
         raise ResourceError(

@@ -1,6 +1,7 @@
 """Sequential execution: one process, a group of one."""
 
 import time
+from contextlib import closing
 
 import torch
 
@@ -23,7 +24,7 @@ def train(run: RunDirectory, config: Config, device: str, num_threads: int, resu
     if resume:
         worker.load(recorder.restore()[0])
     pace = Pace(config, zero=time.perf_counter() - recorder.seconds)
-    with recorder:
+    with closing(worker.env), recorder:
         try:
             run_updates(worker, pace, lambda report: recorder.record([report]), keep_parts=False, dumps=run.path)
         except Diverged:

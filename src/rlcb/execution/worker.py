@@ -1,6 +1,5 @@
 """A worker process of the data-parallel execution. Started by the supervisor as `python -m rlcb.execution.worker`."""
 
-import ctypes
 import os
 import signal
 import sys
@@ -10,19 +9,18 @@ from typing import TYPE_CHECKING, Any
 from rlcb.errors import RlcbError
 from rlcb.execution.messages import Broken, Failed, Go, Setup, Started
 from rlcb.hardware import prepare_process
+from rlcb.signals import die_with
 
 if TYPE_CHECKING:
     from rlcb.execution.loop import Report
     from rlcb.execution.state import Worker
     from rlcb.group import Control
 
-_PR_SET_PDEATHSIG = 1
-
 
 def main() -> None:
     """Wait for the set-up, then serve until the run ends or the supervisor does."""
     connection, control, size, parent = (int(word) for word in sys.argv[1:5])
-    _die_with(parent)
+    die_with(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     channel = Connection(connection)
@@ -39,13 +37,6 @@ def main() -> None:
         channel.send(Failed(type(error).__name__, str(error), error.exit_code))
     except (EOFError, BrokenPipeError):
         os._exit(1)  # the supervisor is gone: nobody to tell
-
-
-def _die_with(parent: int) -> None:
-    """Have the kernel kill this process when its parent dies, and notice if it died before this was said."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
-        os._exit(1)
 
 
 def _serve(channel: "Connection[Any, Any]", setup: Setup, control: "Control") -> None:

@@ -1,0 +1,236 @@
+"""From paths to runs: finds run directories, reads them, and says what it could not use."""
+
+import json
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from rlcb.analysis.evaluations import load_evaluations
+from rlcb.analysis.history import History, load_history
+from rlcb.analysis.run import FIGURES, Figures, Run, ended_at, figures_of, status_of, summary_figures
+from rlcb.analysis.values import number, plain, read_object, section, whole_number
+from rlcb.env_names import procgen_game
+from rlcb.errors import UsageError
+from rlcb.yamlfile import read_yaml
+
+Warn = Callable[[str], None]
+_MARKS = ("run.json", "benchmark_metrics.json", "training_summary.json")
+_DEEPEST = 8  # folders below the one that was named
+_LARGEST_EVENTS = 16 * 2**20
+
+
+def load_run(path: Path) -> Run:
+    """Read one run directory; UsageError says why it is of no use."""
+    benchmark, benchmark_problem = _optional(path / "benchmark_metrics.json")
+    summary, summary_problem = _optional(path / "training_summary.json")
+    algorithm, mode = _identity(path, benchmark, summary)
+    config = _config(path, benchmark)
+    checkpoints, log = _places(path, config, algorithm, mode)
+    history, problems = load_history(log, path / "metrics.json")
+    figures, figure_problems = summary_figures(benchmark, summary)
+    measured = figures_of(history)
+    steps, reached = figures.get("total_timesteps"), measured.get("total_timesteps")
+    covered = steps is not None and (reached is None or reached <= steps)
+    said = plain(benchmark.get("status", summary.get("status", "finished" if benchmark else "")))
+    status, reason = status_of(path, said, covered, reached or steps, _events(path))
+    if not len(history) and not steps and status != "failed":
+        raise UsageError(f"{path}: nothing to compare: {'; '.join(problems) or 'no update was logged'}")
+    # What was logged last counts, unless the summary was written after it.
+    known = (figures, measured) if covered else (measured, figures)
+    evaluations, evaluation_problems = load_evaluations(checkpoints, f"{algorithm}_{mode}_")
+    final = _first(source.get("total_timesteps") for source in known)
+    if evaluations.env_steps is not None and evaluations.env_steps != final:
+        evaluation_problems.append(f"its evaluation is of step {evaluations.env_steps:,}, not of its end")
+    lacking = [text for text in (benchmark_problem, summary_problem) if text and (said or "no " not in text)]
+    return Run(
+        path=path,
+        name=plain(str(path)),
+        algorithm=algorithm,
+        mode=mode,
+        **_task(config),
+        **_division(mode, config, section(benchmark, "hardware")),
+        config=config,
+        status=status,
+        reason=reason,
+        ended=ended_at(path, benchmark, log),
+        figures=Figures(**{name: _first(source.get(name) for source in known) for name in FIGURES}),
+        time_shares=_shares(benchmark if covered else {}, history),
+        history=history,
+        evaluations=evaluations,
+        problems=(*lacking, *problems, *figure_problems, *evaluation_problems),
+    )
+
+
+def _task(config: dict[str, Any]) -> dict[str, Any]:
+    """What was trained on, as fields of a Run; levels are Procgen's alone."""
+    env = section(config, "env")
+    game = procgen_game(plain(env["name"]))
+    return {
+        "env": f"procgen-{game}-v0" if game else plain(env["name"]),
+        "distribution_mode": (plain(env.get("distribution_mode")) or "easy") if game else None,
+        "num_levels": whole_number(env.get("num_levels")) if game else None,
+        "start_level": whole_number(env.get("start_level")) if game else None,
+        "seed": whole_number(env.get("seed")),
+        "num_envs": whole_number(env.get("num_envs")),
+    }
+
+
+def _division(mode: str, config: dict[str, Any], hardware: dict[str, Any]) -> dict[str, Any]:
+    """Where it ran and on how many processes, as fields of a Run."""
+    workers = whole_number(hardware.get("num_workers")) or whole_number(section(config, "parallel").get("num_workers"))
+    return {
+        "hardware": hardware,
+        "num_workers": max(workers or 1, 1) if mode == "parallel" else 1,
+        "num_threads": whole_number(hardware.get("num_threads")),
+    }
+
+
+def load_runs(paths: Iterable[Path], warn: Warn) -> list[Run]:
+    """Read runs, and all runs in folders of runs; what is of no use is left out with a warning each."""
+    runs: list[Run] = []
+    seen: set[str] = set()
+    for named in paths:
+        found = find_runs(named, warn)
+        for path in found:
+            real = os.path.realpath(path)
+            if real in seen:
+                warn(f"{path}: named twice, taken once")
+                continue
+            seen.add(real)
+            try:
+                run = load_run(path)
+            except UsageError as error:
+                warn(f"left out: {error}")
+                continue
+            if run.problems:
+                warn(f"{path}: used, but {'; '.join(run.problems)}")
+            runs.append(run)
+    if not runs:
+        raise UsageError("no usable run: name run directories, or folders that hold some (such as ./benchmarks)")
+    return runs
+
+
+def find_runs(named: Path, warn: Warn) -> list[Path]:
+    """The run directory that `named` is, or all below it in the order of their names, without set-aside copies."""
+    if not os.path.isdir(named):
+        warn(f"left out: {plain(str(named))}: {'not a directory' if os.path.exists(named) else 'no such directory'}")
+        return []
+    if is_run(named):
+        return [named]
+    found = list(_below(named, 0, set(), warn))
+    if not found:
+        warn(f"left out: {plain(str(named))}: holds no run")
+    return found
+
+
+def is_run(path: Path) -> bool:
+    """Whether a folder is a run's directory, in whatever state."""
+    if any(os.path.isfile(path / mark) for mark in _MARKS):
+        return True
+    return any(os.path.isfile(folder / "metrics.jsonl") for folder in _subfolders(path / "logs"))
+
+
+def _below(folder: Path, depth: int, seen: set[str], warn: Warn) -> Iterator[Path]:
+    real = os.path.realpath(folder)
+    if real in seen or depth > _DEEPEST:  # links can lead in circles
+        return
+    seen.add(real)
+    inside = _subfolders(folder, warn)
+    names = {path.name for path in inside}
+    for path in inside:
+        aside = re.fullmatch(r"(.+)\.\d+", path.name)
+        if aside and aside[1] in names:
+            continue
+        if is_run(path):
+            yield path
+        else:
+            yield from _below(path, depth + 1, seen, warn)
+
+
+def _subfolders(folder: Path, warn: Warn | None = None) -> list[Path]:
+    try:
+        with os.scandir(folder) as entries:
+            return sorted(Path(entry.path) for entry in entries if entry.is_dir())
+    except OSError as error:
+        if warn:
+            warn(f"left out: {plain(str(folder))}: {error.strerror}")
+        return []
+
+
+def _optional(path: Path) -> tuple[dict[str, Any], str]:
+    """A JSON object, or an empty one and what is wrong."""
+    try:
+        return read_object(path), ""
+    except UsageError as error:
+        return {}, str(error)
+
+
+def _identity(path: Path, benchmark: dict[str, Any], summary: dict[str, Any]) -> tuple[str, str]:
+    """Algorithm and mode, from whichever file still knows them."""
+    marks = _optional(path / "run.json")[0]
+    folders = [folder.name for folder in _subfolders(path / "logs") if os.path.isfile(folder / "metrics.jsonl")]
+    words = folders[0].lower().split("_") if len(folders) == 1 and folders[0].count("_") == 1 else ["", ""]
+    candidates = (
+        (marks.get("algorithm"), marks.get("mode")),
+        (benchmark.get("algorithm"), benchmark.get("training_mode")),
+        (summary.get("algorithm"), summary.get("mode")),
+        (words[0], words[1]),
+    )
+    for algorithm, mode in candidates:
+        if plain(algorithm).isalnum() and mode in ("sequential", "parallel"):
+            return plain(algorithm).lower(), str(mode)
+    raise UsageError(f"{path}: its algorithm and mode are not known: run.json is missing or damaged")
+
+
+def _config(path: Path, benchmark: dict[str, Any]) -> dict[str, Any]:
+    """The configuration, from whichever file still knows it."""
+    config = section(benchmark, "config")
+    if plain(section(config, "env").get("name")):
+        return config
+    try:
+        config = read_yaml(path / "config.yaml")
+    except UsageError as error:
+        raise UsageError(f"{path}: its configuration is not known: {error}") from None
+    if not plain(section(config, "env").get("name")):
+        raise UsageError(f"{path}: its environment is not known: no env.name in config.yaml")
+    return config
+
+
+def _places(path: Path, config: dict[str, Any], algorithm: str, mode: str) -> tuple[Path, Path]:
+    """The folder of the checkpoints and the log; both may lie outside of the run's directory."""
+    places = section(config, "logging")
+    checkpoints = Path(plain(places.get("checkpoint_dir")) or path / "checkpoints")
+    logs = Path(plain(places.get("log_dir")) or path / "logs")
+    return checkpoints, logs / f"{algorithm.upper()}_{mode.capitalize()}" / "metrics.jsonl"
+
+
+def _events(path: Path) -> list[dict[str, Any]]:
+    """What happened to a run besides training; lines that are damaged are left out."""
+    try:
+        if os.path.getsize(path / "events.jsonl") > _LARGEST_EVENTS:
+            return []
+        lines = (path / "events.jsonl").read_bytes().splitlines()
+    except OSError:
+        return []  # nothing happened
+    found = []
+    for line in lines:
+        try:
+            event = json.loads(line)
+        except (ValueError, RecursionError):
+            continue
+        found += [event] if isinstance(event, dict) else []
+    return found
+
+
+def _shares(benchmark: dict[str, Any], history: History) -> dict[str, float]:
+    """Where the time went, in parts of 1."""
+    said = {plain(name): number(value) for name, value in section(benchmark, "time_shares").items()}
+    parts = {name: value for name, value in said.items() if value is not None and value >= 0} or history.spent
+    total = sum(parts.values())
+    return {name: value / total for name, value in parts.items()} if total else {}
+
+
+def _first(values: Iterable[float | None]) -> float | None:
+    return next((value for value in values if value is not None), None)

@@ -1,0 +1,187 @@
+"""The statistics of a comparison: numbers in, numbers out, None wherever an honest answer does not exist."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+Interval = tuple[float, float]
+RESAMPLES = 10_000
+CURVE_RESAMPLES = 2_000  # per point of a curve, of which there are many
+LEVEL = 0.95
+
+
+@dataclass(frozen=True)
+class Summary:
+    """One figure over the seeds of a group; intervals are None with one value or without any variation."""
+
+    values: tuple[float, ...]
+    missing: int  # seeds that have no value
+    mean: float | None
+    std: float | None  # over seeds, ddof 1
+    interval: Interval | None  # of the mean
+    iqm: float | None
+    iqm_interval: Interval | None
+
+    @property
+    def n(self) -> int:
+        """How many seeds have a value."""
+        return len(self.values)
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Welch's comparison of two means, first minus second."""
+
+    difference: float
+    interval: Interval
+    t: float
+    degrees: float
+    p: float
+
+
+def summarize(values: Sequence[float | None], seed: int) -> Summary:
+    """Mean, deviation, interquartile mean and bootstrap intervals of what is there."""
+    known = tuple(float(value) for value in values if value is not None)
+    x = np.array(known)
+    return Summary(
+        values=known,
+        missing=len(values) - len(known),
+        mean=float(x.mean()) if known else None,
+        std=float(x.std(ddof=1)) if len(known) > 1 else None,
+        interval=bootstrap_interval(x, _means, seed),
+        iqm=float(iqm(x)) if known else None,
+        iqm_interval=bootstrap_interval(x, iqm, seed),
+    )
+
+
+def iqm(values: Array) -> Array:
+    """Interquartile mean along the last axis: a quarter of the values, rounded down, is left out at either end."""
+    ordered = np.sort(values, axis=-1)
+    cut = int(0.25 * ordered.shape[-1])
+    return np.asarray(ordered[..., cut : ordered.shape[-1] - cut].mean(axis=-1))
+
+
+def _means(values: Array) -> Array:
+    return np.asarray(values.mean(axis=-1))
+
+
+def _draws(n: int, resamples: int, seed: int) -> NDArray[np.int64]:
+    """Which of `n` values each resample takes, [resamples, n]."""
+    return np.random.default_rng(seed).integers(0, n, (resamples, n))
+
+
+def varies(values: Array) -> bool:
+    """Whether there are at least two values and they are not all the same."""
+    return len(values) > 1 and bool(np.ptp(values) > 1e-12 * max(1.0, float(np.abs(values).max())))
+
+
+def bootstrap_interval(values: Array, statistic: Callable[[Array], Array], seed: int) -> Interval | None:
+    """Percentile bootstrap of a statistic that works along the last axis."""
+    if not varies(values):
+        return None
+    found = statistic(values[_draws(len(values), RESAMPLES, seed)])
+    return _percentiles(found)
+
+
+def bootstrap_ratio(above: Array, below: Array, seed: int) -> Interval | None:
+    """Percentile bootstrap of the ratio of two positive means, both sides drawn anew."""
+    if not varies(above) or not varies(below) or below.min() <= 0:
+        return None
+    first = above[_draws(len(above), RESAMPLES, seed)].mean(axis=1)
+    second = below[_draws(len(below), RESAMPLES, seed + 1)].mean(axis=1)
+    return _percentiles(first / second)
+
+
+def _percentiles(found: Array) -> Interval:
+    low, high = np.percentile(found, [50 * (1 - LEVEL), 50 * (1 + LEVEL)])
+    return float(low), float(high)
+
+
+def welch(first: Array, second: Array) -> Difference | None:
+    """Welch's t-test with the interval of the difference; None with a single value or without any variation."""
+    if min(len(first), len(second)) < 2 or not (varies(first) or varies(second)):
+        return None
+    from scipy.special import stdtr, stdtrit  # the t distribution, without the weight of scipy.stats
+
+    shares = np.array([first.var(ddof=1) / len(first), second.var(ddof=1) / len(second)])
+    error = float(np.sqrt(shares.sum()))
+    degrees = float(shares.sum() ** 2 / (shares**2 / (np.array([len(first), len(second)]) - 1)).sum())
+    difference = float(first.mean() - second.mean())
+    t = difference / error
+    margin = float(stdtrit(degrees, 0.5 * (1 + LEVEL))) * error
+    p = float(2 * stdtr(degrees, -abs(t)))
+    return Difference(difference, (difference - margin, difference + margin), t, degrees, p)
+
+
+def hedges_g(first: Array, second: Array) -> float | None:
+    """The difference of two means in pooled deviations, corrected for small samples."""
+    if min(len(first), len(second)) < 2 or not (varies(first) or varies(second)):
+        return None
+    degrees = len(first) + len(second) - 2
+    pooled = ((len(first) - 1) * first.var(ddof=1) + (len(second) - 1) * second.var(ddof=1)) / degrees
+    return float((first.mean() - second.mean()) / np.sqrt(pooled) * (1 - 3 / (4 * degrees - 1)))
+
+
+def holm(p_values: Sequence[float | None]) -> list[float | None]:
+    """Holm's correction over all tests that were made; None stays None."""
+    order = sorted((p, index) for index, p in enumerate(p_values) if p is not None)
+    corrected: list[float | None] = [None] * len(p_values)
+    highest = 0.0
+    for rank, (p, index) in enumerate(order):
+        highest = max(highest, min(1.0, (len(order) - rank) * p))
+        corrected[index] = highest
+    return corrected
+
+
+@dataclass(frozen=True, eq=False)
+class Curve:
+    """The mean of several runs' curves where all of them have data; bounds are NaN where there is no interval."""
+
+    x: Array
+    mean: Array
+    low: Array
+    high: Array
+    n: int
+
+
+def onto_grid(x: Array, y: Array, grid: Array) -> Array:
+    """A curve at the points of a grid; NaN before its first and after its last known point."""
+    known = np.isfinite(x) & np.isfinite(y)
+    if not known.any():
+        return np.full(len(grid), np.nan)
+    return np.asarray(np.interp(grid, x[known], y[known], left=np.nan, right=np.nan))
+
+
+def value_at(x: Array, y: Array, point: float) -> float | None:
+    """A curve's value at one point, None outside of it."""
+    value = float(onto_grid(x, y, np.array([point]))[0])
+    return value if np.isfinite(value) else None
+
+
+def first_reaching(x: Array, y: Array, threshold: float) -> float | None:
+    """The first x at which y has reached the threshold, None if it never does; falling back later does not count."""
+    hits = np.flatnonzero(y >= threshold)
+    return float(x[hits[0]]) if len(hits) else None
+
+
+def mean_curve(curves: Sequence[tuple[Array, Array]], seed: int, points: int = 200) -> Curve | None:
+    """Mean and bootstrap interval over curves, on a grid that spans where all of them have data."""
+    known = [(x[np.isfinite(x) & np.isfinite(y)], y[np.isfinite(x) & np.isfinite(y)]) for x, y in curves]
+    if not known or any(len(x) == 0 for x, _ in known):
+        return None
+    start, end = max(x[0] for x, _ in known), min(x[-1] for x, _ in known)
+    if start > end:
+        return None
+    grid = np.linspace(start, end, points if end > start else 1)
+    values = np.stack([onto_grid(x, y, grid) for x, y in known])
+    low = high = np.full(len(grid), np.nan)
+    if len(known) > 1:
+        draws = _draws(len(known), CURVE_RESAMPLES, seed)
+        taken = np.stack([(draws == index).sum(axis=1) for index in range(len(known))], axis=1)
+        low, high = np.percentile(taken @ values / len(known), [50 * (1 - LEVEL), 50 * (1 + LEVEL)], axis=0)
+        same = np.ptp(values, axis=0) == 0
+        low, high = np.where(same, np.nan, low), np.where(same, np.nan, high)
+    return Curve(grid, values.mean(axis=0), low, high, len(known))

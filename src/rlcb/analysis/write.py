@@ -1,0 +1,55 @@
+"""The files a comparison leaves behind."""
+
+import csv
+import io
+from pathlib import Path
+
+from rlcb.analysis.plots import as_image, figure_four_panels
+from rlcb.analysis.records import METRICS, Comparison
+from rlcb.analysis.report import write_report
+from rlcb.analysis.report_sections import Origin
+from rlcb.analysis.tables import comparison_text
+from rlcb.errors import ResourceError
+from rlcb.files import write_json, write_whole
+
+
+def write_comparison(comparison: Comparison, folder: Path, origin: Origin) -> list[Path]:
+    """Write report, figures, table and pictures into a folder; returns the files, the page for people last."""
+    make_folder(folder)
+    report, table, values = (folder / f"comparison{end}" for end in ("_report.txt", ".csv", ".json"))
+    write_whole(report, (comparison_text(comparison) + "\n").encode())
+    write_whole(table, comparison_csv(comparison).encode())
+    write_json(values, comparison.to_dict())
+    pictures = []
+    for number, one in enumerate(comparison.sets):
+        picture = folder / ("comparison.png" if number == 0 else f"comparison_{number + 1}.png")
+        write_whole(picture, as_image(figure_four_panels(one.groups, one.title)))
+        pictures.append(picture)
+    page, *beside = write_report(comparison, folder, origin)
+    return [*pictures, report, values, table, *beside, page]
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder to write into; ResourceError says why that is not possible."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ResourceError(f"{folder}: cannot be written to: {error.strerror}") from None
+
+
+def comparison_csv(comparison: Comparison) -> str:
+    """One row per set, group and metric."""
+    text = io.StringIO()
+    rows = csv.writer(text, lineterminator="\n")
+    rows.writerow(
+        ["set", "group", "valid", "metric", "n", "mean", "std", "low95", "high95", "iqm", "iqm_low95", "iqm_high95"]
+    )
+    for one in comparison.sets:
+        for group in one.groups:
+            for metric in METRICS:
+                summary = group.metrics[metric.name]
+                bounds = [*(summary.interval or (None, None)), summary.iqm, *(summary.iqm_interval or (None, None))]
+                rows.writerow(
+                    [one.title, group.label, group.valid, metric.name, summary.n, summary.mean, summary.std, *bounds]
+                )
+    return text.getvalue()

@@ -1,0 +1,89 @@
+"""What all commands need: a parser that answers mistakes in one line, flags for config keys, readers of values."""
+
+import argparse
+import difflib
+import math
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
+
+_FLAG_NAMES = {"name": "--env", "duration_hours": "--duration"}
+_BROKEN_PIPE = 128 + 13  # as shells count SIGPIPE
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse that answers a mistake with one line, and with what was probably meant."""
+
+    def __init__(self, **options: Any):
+        super().__init__(allow_abbrev=False, **options)
+
+    def error(self, message: str) -> NoReturn:
+        """Print one line and exit with 2."""
+        self.exit(2, f"{self.prog}: error: {message}; see {self.prog} --help\n")
+
+    def parse(self, argv: Sequence[str]) -> argparse.Namespace:
+        """Parse all of `argv`; an unknown flag is answered with the nearest known one."""
+        arguments, unknown = self.parse_known_args(argv)
+        if unknown:
+            known = [flag for action in self._actions for flag in action.option_strings]
+            close = difflib.get_close_matches(unknown[0].split("=")[0], known, 1)
+            self.error(f"unknown argument {unknown[0]}" + (f", did you mean {close[0]}?" if close else ""))
+        return arguments
+
+
+def answered(prog: str, work: Callable[[], int]) -> int:
+    """Do the work and return its exit code; an expected failure becomes one line and the code that belongs to it."""
+    from rlcb.errors import RlcbError
+
+    try:
+        code = work()
+        sys.stdout.flush()
+    except RlcbError as error:
+        print(f"{prog}: error: {error}", file=sys.stderr)
+        return error.exit_code
+    except BrokenPipeError:
+        # Whoever read this, `head` for instance, has seen enough; Python must not complain about it at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return _BROKEN_PIPE
+    return code
+
+
+def flag_of(key: str) -> str:
+    """The flag that sets a config key."""
+    return _FLAG_NAMES.get(key, "--" + key.replace("_", "-"))
+
+
+def add_keys(parser: Parser, keys: Sequence[str]) -> None:
+    """A flag for each key; values are checked together with the file's, so all arrive as text."""
+    from rlcb.config import allowed_values, fields
+
+    by_key = {key: field for _, key, field in fields()}
+    for key in keys:
+        field = by_key[key]
+        text = f"{field.description}: {allowed_values(field)}"
+        parser.add_argument(flag_of(key), dest=key, metavar="VALUE", help=text.replace("%", "%%"))
+    parser.epilog = "What no flag gives comes from the config file, and what that leaves out from the defaults."
+
+
+def whole(low: int, high: int) -> Callable[[str], int]:
+    """Reads a whole number within limits."""
+
+    def read(text: str) -> int:
+        number = int(text) if text.isascii() and text.lstrip("-").isdigit() else low - 1
+        if not low <= number <= high:
+            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from {low} to {high}")
+        return number
+
+    return read
+
+
+def finite(text: str) -> float:
+    """Reads a number that is neither infinite nor none at all."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number")
+    return number

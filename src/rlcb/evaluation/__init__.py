@@ -1,0 +1,1 @@
+"""Evaluation: a checkpoint in; episodes, figures and pictures out."""

@@ -1,0 +1,107 @@
+"""Evaluation: a checkpoint in; episodes, figures and pictures out."""
+
+from typing import TYPE_CHECKING, Any
+
+from rlcb.config import EnvConfig
+from rlcb.console import note
+from rlcb.env_names import procgen_game
+from rlcb.errors import UsageError
+from rlcb.evaluation.request import Request, check_request
+from rlcb.evaluation.results import LINE
+from rlcb.hardware import prepare_process, resolve_device
+from rlcb.signals import StopRequest
+
+if TYPE_CHECKING:  # these import torch, whose number of threads must have been decided by then
+    from rlcb.envs import EnvSpec
+    from rlcb.evaluation.trained import Trained
+
+
+def evaluate(request: Request, titled: bool = False) -> int:
+    """Check everything that can be checked, play, print and write; returns the exit code.
+
+    `titled`: name the algorithm above the header and above the results.
+    """
+    stop = StopRequest("stopping; the episodes that have finished are kept")
+    stop.install()
+    check_request(request)
+    threads = prepare_process(request.num_threads)
+    import torch
+
+    from rlcb.evaluation.evaluator import Evaluator
+    from rlcb.evaluation.trained import build_policy, environment_for, find_trained
+
+    torch.set_num_threads(threads)
+    device = resolve_device(request.device)
+    trained = find_trained(request.checkpoint, request.algorithm)
+    env, spec = environment_for(trained, request.env)
+    tracks = _tracks(request, trained, env)
+    policy = build_policy(trained, spec, device)
+    evaluator = Evaluator(request, trained, policy, spec.num_actions, device, threads, stop)
+    window = _window(request, tracks[0][1])
+    print(_header(request, trained, env, spec, device, titled), flush=True)
+    if window:
+        evaluator.show(window, tracks[0][1])
+    title = f"{trained.algorithm.upper()} Evaluation Results" if titled else "Evaluation Results"
+    for levels, config in tracks:
+        evaluator.track(levels, config, title)
+    evaluator.conclude(env)
+    if request.video:
+        evaluator.film(request.video, tracks[0][1])
+    return evaluator.exit_code()
+
+
+def _window(request: Request, config: EnvConfig) -> Any | None:
+    """A window, if one was asked for and can be had; an environment that is to be filmed must be drawable."""
+    from rlcb.evaluation.video import make_pictured, open_window
+
+    if not request.render and not request.video:
+        return None
+    try:
+        make_pictured(config, 0).close()
+        window = open_window() if request.render else None
+    except UsageError as error:
+        if request.video:
+            raise
+        window = str(error)
+    if isinstance(window, str):
+        note(f"--render: no window, {window}; evaluating without it")
+        return None
+    return window
+
+
+def _tracks(request: Request, trained: "Trained", env: EnvConfig) -> list[tuple[str, EnvConfig]]:
+    """Which levels to play, in which order."""
+    if not procgen_game(env.name):
+        if request.levels != "train":
+            raise UsageError(f"--levels {request.levels}: {env.name} has no levels to tell apart, only Procgen has")
+        return [("train", env)]
+    unseen = env.model_copy(update={"num_levels": 0, "start_level": 0})
+    if env.name != trained.env.name:
+        note(f"the policy was trained in {trained.env.name}: 'train' means the levels of the same numbers here")
+    elif not env.num_levels:
+        note("the run trained on all levels: train and unseen are the same")
+    wanted = {"train": ["train"], "unseen": ["unseen"], "both": ["train", "unseen"]}[request.levels]
+    if not env.num_levels:
+        wanted = wanted[:1]
+    return [(levels, unseen if levels == "unseen" else env) for levels in wanted]
+
+
+def _header(request: Request, trained: "Trained", env: EnvConfig, spec: "EnvSpec", device: str, titled: bool) -> str:
+    """What is about to be played, for a person."""
+    from rlcb.evaluation.trained import shape_words
+
+    name = trained.algorithm.upper()
+    return "\n".join(
+        [
+            *([LINE, f"Evaluating {name} Agent", LINE] if titled else []),
+            f"Environment: {env.name}",
+            f"Observation shape: {shape_words(spec)}",
+            f"Number of actions: {spec.num_actions}",
+            f"Device: {device}",
+            f"Checkpoint: {trained.path}",
+            *([f"Algorithm: {name}", "-" * len(LINE)] if titled else [""]),
+            f"{'✓ ' if titled else ''}Loaded checkpoint from: {trained.path} ({trained.env_steps:,} steps)",
+            f"Playing: {request.policy} policy, seed {request.seed}",
+            "",
+        ]
+    )

@@ -1,0 +1,165 @@
+"""Plays a policy's episodes and keeps what comes out: figures on disk and on screen, pictures."""
+
+import contextlib
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from rlcb.config import EnvConfig
+from rlcb.console import Console, warn
+from rlcb.errors import ResourceError
+from rlcb.evaluation.play import Actor, Tally, default_num_envs, make_watched, play, quotas_of, seeds_of
+from rlcb.evaluation.request import Request
+from rlcb.evaluation.results import Evaluation, EvaluationFile, evaluation_of, interval_words, results_block
+from rlcb.evaluation.trained import Trained
+from rlcb.evaluation.video import FPS, MAX_FRAMES, Frame, make_pictured, show, watch, write_video
+from rlcb.signals import StopRequest
+
+WRITE_EVERY = 5.0  # seconds between partial results
+_STREAMS = {"train": 0, "unseen": 1, "pictures": 2}
+
+
+class Evaluator:
+    """Plays a policy on one set of levels after the other and keeps the results."""
+
+    def __init__(
+        self,
+        request: Request,
+        trained: Trained,
+        policy: nn.Module,
+        num_actions: int,
+        device: str,
+        threads: int,
+        stop: StopRequest,
+    ):
+        self.request, self.stop = request, stop
+        self._policy, self._num_actions, self._device, self._threads = policy, num_actions, device, threads
+        beside = trained.path.with_name(f"{trained.path.stem}_evaluation.json")
+        self._file = EvaluationFile(
+            request.output or beside,
+            {
+                "checkpoint": trained.path.name,
+                "checkpoint_sha256": trained.sha256,
+                "algorithm": trained.algorithm,
+                "mode": trained.mode,
+                "env_steps": trained.env_steps,
+            },
+        )
+        self._gaps: list[dict[str, Any]] = []
+        self._stored = False
+        self._cut = False  # whether something asked for was left out because of a signal
+
+    def actor(self, seed: int) -> Actor:
+        """The policy, choosing actions the way it was asked for."""
+        generator = None if self.request.deterministic else torch.Generator().manual_seed(seed)
+        return Actor(self._policy, self._num_actions, self._device, generator)
+
+    def track(self, levels: str, config: EnvConfig, title: str) -> None:
+        """Play all episodes on these levels, write and print what came out; a signal ends it early."""
+        if self._cut or self.stop.signal:
+            self._cut = True
+            return
+        num_envs = self.request.num_envs or default_num_envs(self.request.num_episodes)
+        acting, seed = seeds_of(self.request.seed, _STREAMS[levels])
+        env = make_watched(config, num_envs, seed, self._threads if self._threads > 1 else 0)
+        started = written = time.perf_counter()
+        stored = 0
+        with (
+            contextlib.closing(_Progress()) as progress,
+            contextlib.closing(play(env, self.actor(acting), quotas_of(self.request.num_episodes, num_envs))) as steps,
+        ):
+            for tally in steps:
+                now = time.perf_counter()
+                progress.move(tally.finished, tally.planned, now)
+                self._cut = self.stop.signal is not None and tally.finished < tally.planned
+                if self._cut:
+                    break
+                if now - written >= WRITE_EVERY and stored < tally.finished < tally.planned:
+                    self._file.put(self._figures(levels, config, tally, now - started))
+                    written, stored = now, tally.finished
+        if tally.finished:
+            evaluation = self._figures(levels, config, tally, time.perf_counter() - started)
+            self._gaps = self._file.put(evaluation)
+            self._stored = True
+            print(f"\n{results_block(evaluation, tally.planned, title)}", flush=True)
+
+    def _figures(self, levels: str, config: EnvConfig, tally: Tally, seconds: float) -> Evaluation:
+        played = {
+            "levels": levels,
+            "policy": self.request.policy,
+            "seed": self.request.seed,
+            "num_envs": len(tally.quotas),
+            "complete": tally.finished == tally.planned,
+        }
+        return evaluation_of(config, played, tally.rewards, tally.lengths, tally.completed, tally.steps, seconds)
+
+    def conclude(self, env: EnvConfig) -> None:
+        """Say how train and unseen levels differ, and where everything is written."""
+        for gap in self._gaps:
+            if self.request.levels == "both" and [gap["env"], gap["policy"]] == [env.name, self.request.policy]:
+                interval = interval_words(gap["ci95"])
+                print(f"Generalization Gap (train - unseen): {gap['gap']:.2f} (95% interval {interval})", flush=True)
+        if not self._stored:
+            print("Interrupted before an episode had finished: nothing was written", flush=True)
+        elif self._file.problem is None:
+            print(f"{'Interrupted. ' if self._cut else ''}Results saved to: {self._file.path}", flush=True)
+
+    def show(self, window: Any, config: EnvConfig) -> None:
+        """Play some episodes in the window; they are not counted."""
+        show(window, self._frames(config))
+
+    def film(self, path: Path, config: EnvConfig) -> None:
+        """Play some more episodes into a video file, unless a signal came."""
+        if self.stop.signal:
+            self._cut = True
+            return
+        count = write_video(path, self._frames(config))
+        whole = "" if count < MAX_FRAMES else ", cut there"
+        print(f"Video saved to: {path} ({count / FPS:.0f} s{whole})", flush=True)
+
+    def _frames(self, config: EnvConfig) -> Iterator[Frame]:
+        """Pictures of the policy at play, as long as no signal comes."""
+        acting, seed = seeds_of(self.request.seed, _STREAMS["pictures"])
+        with contextlib.closing(make_pictured(config, seed)) as env:
+            for frame in watch(env, self.actor(acting)):
+                yield frame
+                if self.stop.signal:
+                    self._cut = True
+                    return
+
+    def exit_code(self) -> int:
+        """0, or what a signal asks for; results that could not be written are an error now that they are printed."""
+        if self._file.problem:
+            problem = f"{self._file.problem}; --output FILE writes the results elsewhere"
+            if not self._cut:
+                raise ResourceError(problem)
+            warn(problem)
+        return self.stop.exit_code if self._cut else 0
+
+
+class _Progress:
+    """A bar on a terminal, elsewhere a plain line for every tenth of the episodes."""
+
+    def __init__(self) -> None:
+        self._console = Console("Evaluating")
+        self._bar = sys.stdout.isatty()
+        self._drawn, self._tenth = 0.0, 0
+
+    def move(self, finished: int, planned: int, now: float) -> None:
+        """Show how many episodes are done; drawing is not free, so not at every step."""
+        if self._bar and (now - self._drawn > 0.1 or finished == planned):
+            self._drawn = now
+            self._console.progress(finished / planned, f"{finished}/{planned}")
+        tenth = 10 * finished // planned
+        if not self._bar and tenth > self._tenth:
+            self._tenth = tenth
+            self._console.line(f"Evaluating: {finished}/{planned} episodes")
+
+    def close(self) -> None:
+        """Go on below the bar."""
+        self._console.close()

@@ -1,0 +1,202 @@
+"""Playing episodes with a fixed policy: a quota per environment, decided before the first step."""
+
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from rlcb.config import EnvConfig
+from rlcb.env_names import procgen_game
+from rlcb.envs.base import Step
+from rlcb.envs.episodes import Episode, EpisodeCounter
+from rlcb.envs.gymnasium import GymnasiumEnv
+from rlcb.envs.procgen import ProcgenEnv
+from rlcb.errors import Diverged
+
+_STREAM = 0x5EED  # keeps these random numbers apart from training's, whatever the seeds
+
+
+class WatchedProcgen(ProcgenEnv):
+    """Procgen that also tells whether levels were completed, and can go on with some of its copies alone."""
+
+    def __init__(self, config: EnvConfig, num_envs: int, seed: int, num_threads: int):
+        super().__init__(config, num_envs, seed, num_threads)
+        self._settings = (config, seed, num_threads)
+
+    def completed(self) -> NDArray[np.bool_]:
+        """For each copy, whether its last finished episode completed the level [B]."""
+        return np.array([info["prev_level_complete"] for info in self._env.get_info()], np.bool_)
+
+    def only(self, copies: list[int]) -> "WatchedProcgen":
+        """These copies as they are, in an environment of their own; this one is closed."""
+        states = self.get_state()
+        self.close()
+        config, seed, num_threads = self._settings
+        smaller = WatchedProcgen(config, len(copies), seed, num_threads)
+        smaller.set_state([states[copy] for copy in copies])
+        return smaller
+
+
+class WatchedGymnasium(GymnasiumEnv):
+    """A Gymnasium environment that can go on with some of its copies alone."""
+
+    def completed(self) -> None:
+        """Gymnasium knows no levels."""
+
+    def only(self, copies: list[int]) -> "WatchedGymnasium":
+        """Go on with these copies; the others are closed."""
+        for index in set(range(self.num_envs)) - set(copies):
+            self._envs[index].close()
+        self.num_envs, self._observations = len(copies), self._observations[copies]
+        self._envs = [self._envs[copy] for copy in copies]
+        self._identity = [self._identity[copy] for copy in copies]
+        self._episode = [self._episode[copy] for copy in copies]
+        self._actions = [self._actions[copy] for copy in copies]
+        return self
+
+
+Watched = WatchedProcgen | WatchedGymnasium
+
+
+def make_watched(config: EnvConfig, num_envs: int, seed: int, num_threads: int) -> Watched:
+    """The environments to evaluate in."""
+    if procgen_game(config.name):
+        return WatchedProcgen(config, num_envs, seed, num_threads)
+    return WatchedGymnasium(config.name, num_envs, seed)
+
+
+@dataclass(frozen=True)
+class Actor:
+    """A policy that chooses actions: the likeliest ones, or drawn from its distribution with the generator."""
+
+    policy: nn.Module
+    num_actions: int
+    device: str
+    generator: torch.Generator | None
+
+    @torch.inference_mode()
+    def act(self, observations: NDArray[Any], envs: NDArray[np.int64], num_envs: int) -> NDArray[np.int64]:
+        """Actions [n] for the observations [n, …] of the given ones of all `num_envs` envs."""
+        scores = self.policy(torch.from_numpy(observations).to(self.device))[0]
+        if self.generator is not None:
+            # Drawn for all envs at every step: what one env draws does not depend on which others have finished.
+            race = torch.empty((num_envs, self.num_actions)).exponential_(generator=self.generator)
+            scores = torch.softmax(scores, dim=1).div_(race[envs].to(self.device))
+        return torch.argmax(scores, dim=1).cpu().numpy()
+
+
+class Tally:
+    """The episodes that count, each env's in their order."""
+
+    def __init__(self, quotas: list[int]):
+        self.quotas, self.steps, self.finished = quotas, 0, 0
+        self._rewards: list[list[float]] = [[] for _ in quotas]
+        self._lengths: list[list[int]] = [[] for _ in quotas]
+        self._completed: list[list[bool]] = [[] for _ in quotas]
+
+    def missing(self, env: int) -> int:
+        """Episodes that an env still has to play."""
+        return self.quotas[env] - len(self._rewards[env])
+
+    def add(self, env: int, reward: float, length: int, completed: bool | None) -> None:
+        """Count one episode."""
+        self.finished += 1
+        self._rewards[env].append(reward)
+        self._lengths[env].append(length)
+        if completed is not None:
+            self._completed[env].append(completed)
+
+    @property
+    def planned(self) -> int:
+        """Episodes to play."""
+        return sum(self.quotas)
+
+    @property
+    def rewards(self) -> list[float]:
+        """Returns of the finished episodes, env by env."""
+        return [value for values in self._rewards for value in values]
+
+    @property
+    def lengths(self) -> list[int]:
+        """Lengths of the same episodes in steps."""
+        return [value for values in self._lengths for value in values]
+
+    @property
+    def completed(self) -> list[bool]:
+        """Whether each of them completed its level; empty where the environment does not know."""
+        return [value for values in self._completed for value in values]
+
+
+def default_num_envs(episodes: int, at_most: int = 128) -> int:
+    """The largest number of envs that shares the episodes evenly; without a good one, the largest at all."""
+    even = max(n for n in range(1, min(episodes, at_most) + 1) if episodes % n == 0)
+    return even if even >= min(episodes, at_most // 4) else at_most
+
+
+def quotas_of(episodes: int, num_envs: int) -> list[int]:
+    """How many episodes each env plays: equal shares, the first envs one more where that does not come out even."""
+    share, rest = divmod(episodes, num_envs)
+    return [share + (index < rest) for index in range(num_envs)]
+
+
+def seeds_of(seed: int, stream: int) -> tuple[int, int]:
+    """Seeds for acting and for the environments of one stream of episodes; Procgen takes 31 bits."""
+    acting, envs = np.random.SeedSequence(seed, spawn_key=(_STREAM, stream)).generate_state(2)
+    return int(acting), int(envs >> 1)
+
+
+def play(env: Watched, actor: Actor, quotas: list[int]) -> Generator[Tally]:
+    """Play until every env has filled its quota; yields the same tally after every step. Closes `env`.
+
+    Counting the first episodes to finish would prefer short ones. A quota per env takes every episode that was begun.
+    """
+    tally, counter = Tally(quotas), EpisodeCounter(env.num_envs)
+    envs = active = np.arange(env.num_envs)  # `envs`: who is in `env`; `active`: places in it whose quota is not full
+    observations = env.observe()
+    try:
+        while len(active):
+            actions = np.zeros(env.num_envs, np.int64)
+            actions[active] = actor.act(observations[active], envs[active], len(quotas))
+            step = env.step(actions)
+            observations = step.observations
+            _refuse_infinite(step)
+            tally.steps += len(active)
+            ended = counter.add(0, step.rewards, step.dones)
+            if ended:
+                _count(ended, envs, tally, env.completed())
+                active = np.flatnonzero([tally.missing(number) for number in envs.tolist()])
+            if 0 < 2 * len(active) <= env.num_envs:
+                # Few are left: stepping the finished ones along would soon cost more than those that count.
+                env, counter, envs = env.only(active.tolist()), _counter_of(counter, active), envs[active]
+                observations, active = env.observe(), np.arange(env.num_envs)
+            yield tally
+    finally:
+        env.close()
+
+
+def _count(ended: list[Episode], envs: NDArray[np.int64], tally: Tally, completed: NDArray[np.bool_] | None) -> None:
+    """Add the episodes to the tally that belong to a quota."""
+    for episode in ended:
+        number = int(envs[episode.env])
+        if tally.missing(number):
+            success = None if completed is None else bool(completed[episode.env])
+            tally.add(number, episode.value, episode.length, success)
+
+
+def _counter_of(counter: EpisodeCounter, places: NDArray[np.int64]) -> EpisodeCounter:
+    """A counter that goes on with some of another's envs."""
+    smaller = EpisodeCounter(len(places))
+    smaller.load({key: [values[place] for place in places.tolist()] for key, values in counter.state().items()})
+    return smaller
+
+
+def _refuse_infinite(step: Step) -> None:
+    """An environment that returns nonsense must not end in a result."""
+    for what, values in (("reward", step.rewards), ("observation", step.observations)):
+        if values.dtype != np.uint8 and not np.isfinite(values).all():
+            index = int(np.argwhere(~np.isfinite(values))[0][0])
+            raise Diverged(f"environment {index} returned a {what} that is not finite")

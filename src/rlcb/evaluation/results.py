@@ -1,0 +1,210 @@
+"""An evaluation in figures: mean, intervals, scores; the JSON file beside the checkpoint and the block on screen."""
+
+import json
+import math
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rlcb.config import EnvConfig
+from rlcb.console import warn
+from rlcb.env_names import procgen_game
+from rlcb.errors import ResourceError
+from rlcb.files import write_json
+from rlcb.procgen_facts import has_success, normalized_score
+
+Evaluation = dict[str, Any]
+Interval = tuple[float, float] | None
+SCHEMA = 1
+LINE = "=" * 60
+_CONFIDENCE = 0.95
+_NORMAL_95 = 1.959963984540054  # the normal distribution's 97.5 % point
+
+
+def mean_interval(values: Sequence[float]) -> Interval:
+    """Student's 95 % interval of the mean; None where the spread is unknown (one value) or 0."""
+    deviation = sample_deviation(values)
+    if not deviation:
+        return None
+    return _around(float(np.mean(values)), deviation / math.sqrt(len(values)), len(values) - 1)
+
+
+def difference_interval(first: Sequence[float], second: Sequence[float]) -> Interval:
+    """Welch's 95 % interval of the difference of two means; None where the spread is unknown or 0."""
+    deviations = sample_deviation(first), sample_deviation(second)
+    if deviations[0] is None or deviations[1] is None or not any(deviations):
+        return None
+    parts = deviations[0] ** 2 / len(first), deviations[1] ** 2 / len(second)
+    freedom = sum(parts) ** 2 / (parts[0] ** 2 / (len(first) - 1) + parts[1] ** 2 / (len(second) - 1))
+    return _around(float(np.mean(first) - np.mean(second)), math.sqrt(sum(parts)), freedom)
+
+
+def share_interval(successes: int, count: int) -> Interval:
+    """Wilson's 95 % interval of a share, which holds at 0 and 1 too; None below two trials."""
+    if count < 2:
+        return None
+    square, share = _NORMAL_95**2, successes / count
+    middle = (share + square / (2 * count)) / (1 + square / count)
+    half = _NORMAL_95 * math.sqrt(share * (1 - share) / count + square / (4 * count**2)) / (1 + square / count)
+    return max(middle - half, 0.0), min(middle + half, 1.0)
+
+
+def sample_deviation(values: Sequence[float]) -> float | None:
+    """Standard deviation with ddof 1; None for fewer than two values."""
+    if len(values) < 2:
+        return None
+    return (
+        float(np.std(values, ddof=1)) if min(values) < max(values) else 0.0
+    )  # equal values must not round to a spread
+
+
+def _around(middle: float, error: float, freedom: float) -> tuple[float, float]:
+    from scipy.special import stdtrit
+
+    half = float(stdtrit(freedom, (1 + _CONFIDENCE) / 2)) * error
+    return middle - half, middle + half
+
+
+def evaluation_of(
+    env: EnvConfig,
+    played: dict[str, Any],
+    rewards: list[float],
+    lengths: list[int],
+    completed: list[bool],
+    steps: int,
+    seconds: float,
+) -> Evaluation:
+    """All figures of the episodes; `played` says how they came about (levels, policy, seed, …)."""
+    procgen = procgen_game(env.name) is not None
+    mode = env.distribution_mode if procgen else None
+    mean, successes = float(np.mean(rewards)), sum(completed)
+    success = has_success(env.name)
+    return {
+        "env": env.name,
+        "levels": played["levels"],
+        "num_levels": env.num_levels if procgen else None,
+        "start_level": env.start_level if procgen else None,
+        "distribution_mode": mode,
+        "policy": played["policy"],
+        "seed": played["seed"],
+        "num_envs": played["num_envs"],
+        "episodes": len(rewards),
+        "complete": played["complete"],
+        "mean_reward": mean,
+        "std_reward": sample_deviation(rewards),
+        "min_reward": min(rewards),
+        "max_reward": max(rewards),
+        "mean_length": float(np.mean(lengths)),
+        "std_length": sample_deviation(lengths),
+        "ci95": mean_interval(rewards),
+        "normalized_score": normalized_score(env.name, mode, mean),
+        "success_rate": successes / len(completed) if success else None,
+        "success_ci95": share_interval(successes, len(completed)) if success else None,
+        "seconds": round(seconds, 3),
+        "fps": steps / seconds,
+        "rewards": rewards,
+        "lengths": lengths,
+        "time": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+
+
+def gaps_of(evaluations: list[Evaluation]) -> list[dict[str, Any]]:
+    """Mean on training levels minus mean on unseen ones, wherever both were evaluated to the end."""
+    whole = {(e["env"], e["policy"], e["levels"]): e for e in evaluations if e["complete"]}
+    gaps = []
+    for (env, policy, levels), train in whole.items():
+        unseen = whole.get((env, policy, "unseen"))
+        # A run on all levels has no unseen ones: the difference of its two samples would be mere chance.
+        if levels == "train" and unseen and train["num_levels"]:
+            interval = difference_interval(train["rewards"], unseen["rewards"])
+            gap = train["mean_reward"] - unseen["mean_reward"]
+            gaps.append({"env": env, "policy": policy, "gap": gap, "ci95": interval})
+    return gaps
+
+
+class EvaluationFile:
+    """The JSON file of one checkpoint's evaluations: a new one takes the place of the same kind, others stay.
+
+    One that was cut short never takes the place of a whole one: it stands beside it until it is whole itself.
+    """
+
+    def __init__(self, path: Path, header: dict[str, Any]):
+        """`header`: checkpoint, checkpoint_sha256, algorithm, mode, env_steps."""
+        self.path, self._header = path, header
+        self.problem: ResourceError | None = None
+
+    def put(self, evaluation: Evaluation) -> list[dict[str, Any]]:
+        """Write it with what the file holds already; returns the gaps. A failure is kept in `problem`."""
+        kind = [evaluation[key] for key in ("env", "levels", "policy")]
+        spares_whole = not evaluation["complete"]
+        others = [
+            e
+            for e in self._stored()
+            if [e["env"], e["levels"], e["policy"]] != kind or (spares_whole and e["complete"])
+        ]
+        evaluations = [*others, evaluation]
+        gaps = gaps_of(evaluations)
+        document = {"schema": SCHEMA, **self._header, "evaluations": evaluations, "generalization_gap": gaps}
+        try:
+            write_json(self.path, document)
+            self.problem = None
+        except ResourceError as error:
+            self.problem = error
+        return gaps
+
+    def _stored(self) -> list[Evaluation]:
+        """What the file holds about this very checkpoint."""
+        if not self.path.exists():
+            return []
+        try:
+            document = json.loads(self.path.read_bytes())
+            if document["schema"] != SCHEMA:
+                raise ValueError(f"schema {document['schema']}")
+            evaluations = document["evaluations"]
+            gaps_of(evaluations)  # touches every field that is needed later
+            return list(evaluations) if document["checkpoint_sha256"] == self._header["checkpoint_sha256"] else []
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            warn(f"{self.path}: earlier evaluations cannot be read and are replaced ({type(error).__name__}: {error})")
+            return []
+
+
+def results_block(evaluation: Evaluation, planned: int, title: str) -> str:
+    """What a person sees of one evaluation."""
+    e = evaluation
+    partial = "" if e["complete"] else f" of {planned} (stopped early: short episodes are over-represented)"
+    lines = [
+        LINE,
+        title,
+        LINE,
+        f"Episodes: {e['episodes']}{partial}",
+        f"Mean Reward: {_spread(e['mean_reward'], e['std_reward'])}",
+        f"Min/Max Reward: {e['min_reward']:.2f} / {e['max_reward']:.2f}",
+        f"Mean Episode Length: {_spread(e['mean_length'], e['std_length'])}",
+        f"95% Interval of the Mean: {interval_words(e['ci95'])}",
+    ]
+    if e["num_levels"] is not None:
+        lines.append(f"Levels: {levels_words(e['levels'], e['num_levels'], e['start_level'])}")
+    if e["normalized_score"] is not None:
+        lines.append(f"Normalized Score: {e['normalized_score']:.3f}")
+    if e["success_rate"] is not None:
+        interval = interval_words(e["success_ci95"], ".3f")
+        lines.append(f"Success Rate: {e['success_rate']:.3f} (95% interval {interval})")
+    lines.append(f"Speed: {e['fps']:,.0f} steps/s ({e['seconds']:.1f} s)")
+    return "\n".join([*lines, LINE])
+
+
+def levels_words(levels: str, num_levels: int, start_level: int) -> str:
+    """Which levels these are: 'train, 200 from 0'."""
+    return f"{levels}, {f'{num_levels} from {start_level}' if num_levels else 'all there are'}"
+
+
+def interval_words(interval: Interval, form: str = ".2f") -> str:
+    """An interval for a person; n/a where it is not known."""
+    return "n/a" if interval is None else f"{interval[0]:{form}} to {interval[1]:{form}}"
+
+
+def _spread(mean: float, deviation: float | None) -> str:
+    return f"{mean:.2f} ± " + ("n/a" if deviation is None else f"{deviation:.2f}")

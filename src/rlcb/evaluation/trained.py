@@ -1,0 +1,152 @@
+"""A trained policy: found on disk, verified, and built again."""
+
+import contextlib
+import hashlib
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+from rlcb.checkpoint import MODES, load_checkpoint, load_newest
+from rlcb.config import EnvConfig
+from rlcb.console import note, warn
+from rlcb.env_names import canonical_env_name, modes_of, procgen_game
+from rlcb.envs import EnvSpec, make_env
+from rlcb.errors import CheckpointUnusable, RlcbError, UsageError
+from rlcb.networks import make_network
+from rlcb.run import read_run
+
+BENCHMARKS = Path("benchmarks")  # where runs go unless told otherwise
+_NAME = re.compile(rf"(?P<algorithm>[a-z0-9]+)_(?P<mode>{'|'.join(MODES)})_(?:final|step_\d+)\.pt")
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What a checkpoint says about the policy in it."""
+
+    path: Path
+    sha256: str
+    algorithm: str
+    mode: str
+    env: EnvConfig
+    network: str
+    env_steps: int
+    weights: dict[str, Tensor]
+
+
+def find_trained(where: Path | None, algorithm: str | None) -> Trained:
+    """The checkpoint in this file or directory, by default the newest under ./benchmarks."""
+    if where is not None and not where.is_dir():
+        trained = _read(where, load_checkpoint(where))
+    else:
+        trained = _newest_in(where or BENCHMARKS, algorithm)
+    if where is None:
+        note(f"newest checkpoint under ./{BENCHMARKS}: {trained.path}")
+    if algorithm and trained.algorithm != algorithm:
+        raise CheckpointUnusable(f"{trained.path}: made by {trained.algorithm}, but --algorithm says {algorithm}")
+    return trained
+
+
+def _newest_in(where: Path, algorithm: str | None) -> Trained:
+    """The newest whole checkpoint of the run in a directory, or of the run last written to below it."""
+    files = [path for folder in _folders(where) for path in folder.rglob("*.pt") if _NAME.fullmatch(path.name)]
+    wanted = [path for path in files if algorithm in (None, _algorithm_of(path))]
+    if not wanted:
+        others = sorted({_algorithm_of(path) for path in files})
+        there = f"; there are checkpoints of {', '.join(others)}" if others else ""
+        looked_for = f"{algorithm or '<algorithm>'}_<mode>_final.pt and {algorithm or '<algorithm>'}_<mode>_step_<N>.pt"
+        raise CheckpointUnusable(f"no checkpoint under {where}: looked for {looked_for}{there}")
+    last = max(wanted, key=lambda path: path.lstat().st_mtime)
+    path, content = load_newest(last.parent, _algorithm_of(last), warn)
+    final = path.with_name(re.sub(r"_step_\d+\.pt$", "_final.pt", path.name))
+    if final != path and final.is_file():
+        with contextlib.suppress(CheckpointUnusable):  # it has been reported by then
+            other = load_checkpoint(final)
+            if other["meta"]["env_steps"] == content["meta"]["env_steps"]:
+                path, content = final, other
+    return _read(path, content)
+
+
+def _folders(where: Path) -> Iterable[Path]:
+    """Where a directory's checkpoints may be: in it, or where the configuration of the run in it put them."""
+    yield where
+    if (where / "run.json").is_file() and (where / "config.yaml").is_file():
+        elsewhere = read_run(where)[0].logging.checkpoint_dir
+        if elsewhere:
+            yield Path(elsewhere)
+
+
+def _algorithm_of(path: Path) -> str:
+    match = _NAME.fullmatch(path.name)
+    return match["algorithm"] if match else ""
+
+
+def _read(path: Path, content: dict[str, Any]) -> Trained:
+    meta, match = content["meta"], _NAME.fullmatch(path.name)
+    mode = match["mode"] if match else MODES[len(content["workers"]) > 1]
+    try:
+        config = json.loads(meta["config"])
+        return Trained(
+            path=path,
+            sha256=hashlib.sha256(path.read_bytes()).hexdigest(),
+            algorithm=str(meta["algorithm"]),
+            mode=mode,
+            env=EnvConfig.model_validate(config["env"]),
+            network=str(config["training"]["network"]),
+            env_steps=int(meta["env_steps"]),
+            weights=dict(content["policy"]),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise CheckpointUnusable(f"{path}: its configuration cannot be read: {str(error).splitlines()[0]}") from None
+
+
+def environment_for(trained: Trained, name: str | None) -> tuple[EnvConfig, EnvSpec]:
+    """The environment to play in and its shape: the one trained in, or another that the policy fits."""
+    try:
+        env = trained.env.model_copy(update={"name": canonical_env_name(name or trained.env.name)})
+    except UsageError as error:
+        raise UsageError(f"--env: {error}" if name else f"{trained.path}: {error}") from None
+    game = procgen_game(env.name)
+    if game and env.distribution_mode not in modes_of(game):
+        modes = ", ".join(modes_of(game))
+        raise UsageError(f"--env: {game} has no mode {env.distribution_mode!r}, which the run used; it has {modes}")
+    found = _spec(env)
+    if env.name != trained.env.name:
+        expected = _spec(trained.env)
+        if expected != found:
+            raise CheckpointUnusable(
+                f"{trained.path}: trained in {trained.env.name} ({_words(expected)}), "
+                f"does not fit {env.name} ({_words(found)})"
+            )
+    return env, found
+
+
+def _spec(env: EnvConfig) -> EnvSpec:
+    made = make_env(env, num_envs=1, seed=0, num_threads=0)
+    made.close()
+    return made.spec
+
+
+def _words(spec: EnvSpec) -> str:
+    return f"observations {shape_words(spec)}, {spec.num_actions} actions"
+
+
+def shape_words(spec: EnvSpec) -> str:
+    """The shape of the observations, pictures with their channels first as papers give it."""
+    shape = spec.observation_shape
+    return str((shape[2], shape[0], shape[1]) if spec.is_image else shape)
+
+
+def build_policy(trained: Trained, spec: EnvSpec, device: str) -> nn.Module:
+    """The network with the checkpoint's weights."""
+    try:
+        policy = make_network(trained.network, spec)
+        policy.load_state_dict(trained.weights)
+    except (RlcbError, RuntimeError, TypeError, AttributeError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise CheckpointUnusable(f"{trained.path}: its weights do not fit: {reason}") from None
+    return policy.to(device)

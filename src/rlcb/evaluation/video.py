@@ -1,0 +1,218 @@
+"""Pictures of a policy at play: a video file, or a window on the screen."""
+
+import contextlib
+import itertools
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Iterable, Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rlcb.config import EnvConfig
+from rlcb.env_names import procgen_game
+from rlcb.envs.gymnasium import GymnasiumEnv
+from rlcb.envs.procgen import ProcgenEnv
+from rlcb.errors import ResourceError, UsageError
+from rlcb.files import TEMPORARY
+
+if TYPE_CHECKING:  # it imports torch, and the checks here come before that
+    from rlcb.evaluation.play import Actor
+
+FPS = 15  # the speed at which people play Procgen
+EPISODES = 3
+MAX_FRAMES = 60 * FPS  # long episodes are cut: a GIF is held in memory while it is made
+ENDINGS = (".mp4", ".gif")
+INSTALL_VIDEO = "pip install 'rl-cluster-benchmark[video]'"
+_WINDOW = 768  # pixels
+_GIF_DELAYS = (70, 60, 70)  # GIF counts in hundredths of a second: three such frames last a fifth of a second
+
+Frame = NDArray[np.uint8]
+
+
+class PicturedProcgen(ProcgenEnv):
+    """One copy of a game that also draws itself in 512×512."""
+
+    def __init__(self, config: EnvConfig, seed: int):
+        super().__init__(config, 1, seed, 0)
+        self.close()
+        from procgen import ProcgenGym3Env
+
+        self._env = ProcgenGym3Env(
+            num=1,
+            env_name=procgen_game(config.name),
+            distribution_mode=config.distribution_mode,
+            num_levels=config.num_levels,
+            start_level=config.start_level,
+            rand_seed=seed,
+            num_threads=0,
+            render_mode="rgb_array",
+        )
+
+    def frame(self) -> Frame:
+        """The picture of this moment."""
+        return np.asarray(self._env.get_info()[0]["rgb"])
+
+
+class PicturedGymnasium(GymnasiumEnv):
+    """One copy of a Gymnasium environment that also draws itself."""
+
+    def __init__(self, name: str, seed: int):
+        super().__init__(name, 1, seed)
+        self.close()
+        import gymnasium
+
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # what matters comes as an error too
+                self._envs = [gymnasium.make(name, render_mode="rgb_array")]
+            self._episode = [-1]
+            self._observations[0] = self._restart(0)
+            self.frame()
+        except Exception as error:  # a third party's drawing may raise anything, most often for want of a package
+            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+            raise UsageError(f"--video, --render: {name} cannot be drawn: {reason}") from None
+
+    def frame(self) -> Frame:
+        """The picture of this moment."""
+        picture = np.asarray(self._envs[0].render())
+        if picture.dtype != np.uint8 or picture.ndim != 3:
+            raise ValueError(f"its pictures are {picture.dtype} of shape {picture.shape}")
+        return picture
+
+
+Pictured = PicturedProcgen | PicturedGymnasium
+
+
+def make_pictured(config: EnvConfig, seed: int) -> Pictured:
+    """A copy of the environment that can be watched."""
+    return PicturedProcgen(config, seed) if procgen_game(config.name) else PicturedGymnasium(config.name, seed)
+
+
+def watch(env: Pictured, actor: "Actor", episodes: int = EPISODES, max_frames: int = MAX_FRAMES) -> Iterator[Frame]:
+    """The pictures of some whole episodes, or as much of them as the limit allows."""
+    everyone = np.zeros(1, np.int64)
+    observations = env.observe()
+    yield env.frame()
+    for _ in range(max_frames - 1):
+        step = env.step(actor.act(observations, everyone, 1))
+        observations = step.observations
+        episodes -= int(step.dones[0])
+        if not episodes:
+            return
+        yield env.frame()
+
+
+def check_encoder(path: Path) -> None:
+    """Refuse a kind of file that is not known, or that nothing here can make."""
+    if path.suffix.lower() not in ENDINGS:
+        raise UsageError(f"--video {path}: the name must end in {' or '.join(ENDINGS)}")
+    if path.suffix.lower() == ".gif" and find_spec("PIL") is None:
+        raise UsageError(f"--video {path}: GIF needs Pillow, which is not installed: {INSTALL_VIDEO}")
+    if path.suffix.lower() == ".mp4" and find_ffmpeg() is None:
+        raise UsageError(f"--video {path}: MP4 needs ffmpeg, which was not found: {INSTALL_VIDEO} (or use .gif)")
+
+
+def find_ffmpeg() -> str | None:
+    """The ffmpeg that the imageio-ffmpeg package brings, or the system's.
+
+    The package itself is not imported: the version that gym3 allows fails to, as setuptools has dropped what it uses.
+    """
+    package = find_spec("imageio_ffmpeg")
+    folders = (package.submodule_search_locations or []) if package else []
+    brought = [str(path) for folder in folders for path in Path(folder, "binaries").glob("ffmpeg-*")]
+    return next((path for path in sorted(brought) if os.access(path, os.X_OK)), None) or shutil.which("ffmpeg")
+
+
+def write_video(path: Path, frames: Iterable[Frame]) -> int:
+    """Write the frames as MP4 or GIF, whole or not at all; returns how many there were."""
+    temporary = path.with_name(f".{path.stem}{TEMPORARY}{os.getpid()}{path.suffix.lower()}")
+    try:
+        count = (_write_gif if path.suffix.lower() == ".gif" else _write_mp4)(temporary, frames)
+        temporary.rename(path)
+    except OSError as error:
+        raise ResourceError(f"{path} cannot be written: {error.strerror or error}") from None
+    finally:
+        temporary.unlink(missing_ok=True)
+    return count
+
+
+def _write_gif(path: Path, frames: Iterable[Frame]) -> int:
+    from PIL import Image
+
+    # Without dithering: grain that changes from frame to frame would double the file.
+    method, dither = Image.Quantize.FASTOCTREE, Image.Dither.NONE
+    pictures = [Image.fromarray(frame).quantize(128, method=method, dither=dither) for frame in frames]
+    delays = list(itertools.islice(itertools.cycle(_GIF_DELAYS), len(pictures)))
+    pictures[0].save(path, save_all=True, append_images=pictures[1:], duration=delays, loop=0)
+    return len(pictures)
+
+
+def _write_mp4(path: Path, frames: Iterable[Frame]) -> int:
+    """Through ffmpeg's standard input; sizes are made even, as the usual colour format demands."""
+    pictures = iter(frames)
+    first = next(pictures)
+    height, width, _ = first.shape
+    words = f"-y -loglevel error -f rawvideo -pix_fmt rgb24 -s {width}x{height} -r {FPS} -i - -an -pix_fmt yuv420p"
+    even = ["-vf", "pad=ceil(iw/2)*2:ceil(ih/2)*2", "-movflags", "+faststart"]
+    count = 0
+    with tempfile.TemporaryFile() as complaints:
+        # A session of its own: Ctrl-C is ours to handle, the file is finished first.
+        encoder = subprocess.Popen(
+            [find_ffmpeg() or "ffmpeg", *words.split(), *even, str(path)],
+            stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=complaints, start_new_session=True,
+        )  # fmt: skip
+        assert encoder.stdin is not None
+        try:
+            for frame in itertools.chain([first], pictures):
+                encoder.stdin.write(np.ascontiguousarray(frame).tobytes())
+                count += 1
+        except BrokenPipeError:
+            count = 0
+        finally:
+            with contextlib.suppress(BrokenPipeError):  # it is gone already, and its exit status says why
+                encoder.stdin.close()
+            failed = encoder.wait() != 0
+        if failed or not count:
+            complaints.seek(0)
+            lines = complaints.read().decode(errors="replace").strip().splitlines()
+            raise ResourceError(f"{path.name}: ffmpeg failed: {lines[-1] if lines else 'it said nothing'}")
+    return count
+
+
+def open_window() -> Any | str:
+    """A window to show frames in, or the reason why there is none."""
+    if sys.platform == "linux" and not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
+        return "there is no display"
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            from gym3.internal.renderer import Renderer
+
+            return Renderer(width=_WINDOW, height=_WINDOW)
+    except Exception as error:  # drivers and toolkits fail in every way there is
+        return str(error).splitlines()[0] if str(error) else type(error).__name__
+
+
+def show(window: Any, frames: Iterable[Frame]) -> None:
+    """Show the frames at the speed of play until they end or the window is closed."""
+    import glfw
+
+    due = time.perf_counter()
+    for frame in frames:
+        window.start()
+        window.draw_bitmap(0, 0, window.width, window.height, image=np.ascontiguousarray(frame))
+        window.finish()
+        if not window.is_open:
+            break
+        due += 1 / FPS
+        time.sleep(max(due - time.perf_counter(), 0.0))
+    glfw.terminate()  # the window has no way of its own to be closed

@@ -1,0 +1,1 @@
+"""A benchmark suite: a matrix of runs, then evaluation and report."""

@@ -1,0 +1,100 @@
+"""A benchmark: a matrix of training runs, then evaluation and report; can be broken off anywhere and continued."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rlcb.config import Config
+from rlcb.console import LINE
+from rlcb.errors import RlcbError, UsageError
+from rlcb.signals import StopRequest
+from rlcb.suite.display import Display, clock
+from rlcb.suite.plan import check_room, event, has_plan, owned, refuse_differences, store, stored
+from rlcb.suite.settings import Suite, build_suite
+from rlcb.suite.work import Work
+
+
+def benchmark(output: Path, file: Path | None, flags: Mapping[str, tuple[str, Any]]) -> int:
+    """Do all of a suite that is not done yet; returns the exit code. Without file and flags continues the one there."""
+    stop = StopRequest("the current run finishes its update and saves, then the suite stops")
+    stop.install()
+    wanted = build_suite(file, flags) if file or flags else None
+    if wanted is None and not has_plan(output):
+        raise UsageError(
+            f"--output-dir {output}: holds no suite to continue; to start one give --suite FILE, --duration HOURS "
+            "or --total-timesteps N"
+        )
+    with owned(output):
+        suite = _agreed(output, wanted)
+        display = Display()
+        work = Work(output, suite, stop, display)
+        check_room(output, work.unfinished, suite.configs)
+        store(output, suite)
+        event(output, "suite_started", unfinished=len(work.unfinished))
+        display.line(banner(work))
+        try:
+            return _do(work, stop, display)
+        finally:
+            display.close()
+
+
+def _agreed(output: Path, wanted: Suite | None) -> Suite:
+    """The suite that began here, which must be the one wanted; or a new one."""
+    if has_plan(output):
+        suite = stored(output)
+        if wanted:
+            refuse_differences(output, suite, wanted)
+        return suite
+    assert wanted is not None
+    return Suite(wanted.settings, {pair: _divided(pair, config) for pair, config in wanted.configs.items()})
+
+
+def _divided(pair: str, config: Config) -> Config:
+    """Where the number of workers is to be measured, measure it once for all runs: they must be alike."""
+    if config.parallel.num_workers != "auto" or not pair.endswith("_parallel"):
+        return config
+    from rlcb.tune import choose_workers, with_workers
+
+    return with_workers(config, choose_workers(config, lambda text: print(text, flush=True))[0])
+
+
+def _do(work: Work, stop: StopRequest, display: Display) -> int:
+    """Train, evaluate, report; every failure is told at the end."""
+    again = f"rlcb benchmark --output-dir {work.output}"
+    work.train()
+    if stop.signal is None:
+        work.evaluate()
+    report = work.report() if work.results and stop.signal is None else None
+    if stop.signal is not None:
+        event(work.output, "suite_interrupted", signal=stop.signal)
+        display.line(f"Interrupted. What is finished is kept. Continue with: {again}")
+        return stop.exit_code
+    if report:
+        display.line(f"Report: {report}")
+    event(work.output, "suite_finished", failures=work.failures)
+    if work.failures:
+        reasons = "; ".join(f"{name}: {reason}" for name, reason in work.failures.items())
+        raise RlcbError(f"{len(work.failures)} failed ({reasons}); all else is done; try those again with: {again}")
+    return 0
+
+
+def banner(work: Work) -> str:
+    """What is about to be done, for a person."""
+    settings, unfinished = work.suite.settings, work.unfinished
+    hours, steps = settings.duration_hours, settings.total_timesteps
+    lines = [LINE, "Benchmark Suite", LINE]
+    lines.append(f"Games: {', '.join(settings.games)}")
+    lines.append(f"Seeds: {', '.join(map(str, settings.seeds))}")
+    lines.append(f"Each run: {hours:g} hours" if hours else f"Each run: {steps:,} steps")
+    for pair, config in work.suite.configs.items():
+        workers = f"workers {config.parallel.num_workers}, " if pair.endswith("_parallel") else ""
+        rollout = f"{config.env.num_envs} environments × {config.training.n_steps} steps"
+        lines.append(f"  {pair}: {workers}{rollout}, in minibatches of {config.minibatch_size}")
+    lines.append(f"Runs: {len(work.runs)}" + (f", {len(work.results)} of them finished" if work.results else ""))
+    if hours and unfinished:
+        left = work.seconds_left(unfinished)
+        assert left is not None
+        todo = f"{len(unfinished)} of {len(work.runs)} runs"
+        lines.append(f"Estimated time: about {clock(left)} of training ({todo}), then evaluation and report")
+    lines.append(f"Output: {work.output}")
+    return "\n".join([*lines, LINE])

@@ -1,0 +1,229 @@
+"""What a benchmark suite consists of: its YAML file and flags, checked, and the configuration of every kind of run."""
+
+import difflib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from rlcb.config import Config, fields
+from rlcb.config_file import build_config
+from rlcb.env_names import canonical_env_name, procgen_game
+from rlcb.errors import UsageError
+from rlcb.hardware import resolve_device
+from rlcb.launch import ALGORITHMS
+from rlcb.metrics import want_tensorboard
+from rlcb.yamlfile import read_yaml
+
+Sources = dict[str, str]  # setting → where it was given, as a message names it
+# Config keys that the suite decides itself, and the setting that does.
+_DECIDED = {"name": "games", "seed": "seeds", "duration_hours": "duration_hours", "total_timesteps": "total_timesteps",
+            "checkpoint_dir": "--output-dir", "log_dir": "--output-dir"}  # fmt: skip
+PASSED_ON = tuple(key for _, key, _ in fields() if key not in _DECIDED)
+BUDGETS = ("duration_hours", "total_timesteps")
+
+_Several = BeforeValidator(lambda value: value if isinstance(value, list) else [value])
+_Whole = BeforeValidator(lambda value: int(value) if isinstance(value, float) and value.is_integer() else value)
+
+
+class SuiteConfig(BaseModel):
+    """The settings of a suite; each description says what is valid."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
+
+    algorithms: Annotated[
+        list[str], _Several, Field(min_length=1, description=f"one or more of {', '.join(ALGORITHMS)}")
+    ] = ["ppo"]
+    modes: Annotated[list[str], _Several, Field(min_length=1, description="one or both of sequential and parallel")] = [
+        "sequential",
+        "parallel",
+    ]
+    seeds: Annotated[
+        list[Annotated[int, Field(ge=0, le=2**31 - 1)]],
+        _Several,
+        Field(min_length=1, description="one or more whole numbers from 0 to 2147483647"),
+    ] = [1, 2, 3]
+    games: Annotated[
+        list[str], _Several, Field(min_length=1, description="one or more Procgen games or Gymnasium ids")
+    ] = ["coinrun"]
+    duration_hours: Annotated[
+        float | None, Field(gt=0, le=8760, description="hours that each run trains: a number above 0 up to 8760")
+    ] = None
+    total_timesteps: Annotated[
+        Annotated[int, _Whole, Field(ge=1, le=10**12)] | None,
+        Field(description="instead of a duration, steps of each run: a whole number from 1 to 10^12"),
+    ] = None
+    eval_episodes: Annotated[
+        int, Field(ge=0, le=10**6, description="episodes of each evaluation: a whole number from 0 (none) to 1000000")
+    ] = 100
+    cool_down: Annotated[
+        float, Field(ge=0, le=86400, description="seconds of rest between runs: a number from 0 to 86400")
+    ] = 0.0
+    config: Annotated[
+        str | dict[str, str] | None,
+        Field(description="a config file for all runs, or in a suite file one each, such as 'ppo_parallel: FILE'"),
+    ] = None
+    overrides: Annotated[dict[str, Any], Field(description="config keys for all runs, such as 'num_envs: 32'")] = {}
+
+    @property
+    def pairs(self) -> list[tuple[str, str]]:
+        """The (algorithm, mode) pairs to run."""
+        return pairs_of(self.algorithms, self.modes)
+
+
+@dataclass(frozen=True)
+class Suite:
+    """Settings, and what they make of the configuration of each `<algorithm>_<mode>`."""
+
+    settings: SuiteConfig
+    configs: dict[str, Config]
+
+
+def pairs_of(
+    algorithms: Iterable[str], modes: Iterable[str], table: Mapping[str, tuple[str, ...]] = ALGORITHMS
+) -> list[tuple[str, str]]:
+    """All (algorithm, mode) pairs that exist; a mode that one algorithm lacks is left out for that one."""
+    wanted = list(modes)
+    return [(algorithm, mode) for algorithm in algorithms for mode in wanted if mode in table[algorithm]]
+
+
+def build_suite(path: Path | None, flags: Mapping[str, tuple[str, Any]]) -> Suite:
+    """Defaults, then the file, then `flags`: setting or config key → (the flag as typed, its value); all checked."""
+    values, source = _read(path) if path else ({}, {})
+    if values.get("overrides") is None:
+        values["overrides"] = {}
+    for key, (flag, value) in flags.items():
+        if key in PASSED_ON:
+            values["overrides"] = {**_as_mapping(values["overrides"], source), key: value}
+            source[f"overrides.{key}"] = flag
+            continue
+        if key in BUDGETS and not any(budget in flags for budget in BUDGETS if budget != key):
+            values = {name: entry for name, entry in values.items() if name not in BUDGETS}
+        values[key], source[key] = value, flag
+    settings = _validated(values, source)
+    return Suite(settings, _build_configs(settings, source))
+
+
+def read_settings(path: Path) -> SuiteConfig:
+    """The settings in a suite file."""
+    return _validated(*_read(path))
+
+
+def _validated(values: dict[str, Any], source: Sources) -> SuiteConfig:
+    try:
+        settings = SuiteConfig.model_validate(values)
+    except ValidationError as error:
+        raise UsageError(_first_problem(error, source)) from None
+    return _checked(settings, source)
+
+
+def _read(path: Path) -> tuple[dict[str, Any], Sources]:
+    values = read_yaml(path)
+    for key in values:
+        if key not in SuiteConfig.model_fields:
+            raise UsageError(f"{path}: unknown key {key}{_meant(key, SuiteConfig.model_fields)}")
+    return values, {key: f"{path}: {key}" for key in values}
+
+
+def _as_mapping(value: Any, source: Sources) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise UsageError(f"{source['overrides']}: {value!r} is not valid; must be config keys with their values")
+    return value
+
+
+def _meant(word: str, known: Iterable[str]) -> str:
+    close = difflib.get_close_matches(word, list(known), 1, cutoff=0.5)
+    return f"; did you mean {close[0]}?" if close else f"; valid: {', '.join(known)}"
+
+
+def _first_problem(error: ValidationError, source: Sources) -> str:
+    first = error.errors()[0]
+    key = str(first["loc"][0])
+    valid = SuiteConfig.model_fields[key].description
+    return f"{source.get(key, key)}: {first['input']!r} is not valid; must be {valid}"
+
+
+def _checked(settings: SuiteConfig, source: Sources) -> SuiteConfig:
+    """Checks against the tables of what exists, and of settings against each other; games get their short names."""
+    known_modes = list(dict.fromkeys(mode for modes in ALGORITHMS.values() for mode in modes))
+    known: dict[str, Iterable[str]] = {"algorithms": ALGORITHMS, "modes": known_modes}
+    for key, names in known.items():
+        for name in getattr(settings, key):
+            if name not in names:
+                raise UsageError(f"{source[key]}: {name!r} does not exist{_meant(name, names)}")
+    for algorithm in settings.algorithms:
+        if not pairs_of([algorithm], settings.modes):
+            have = ", ".join(ALGORITHMS[algorithm])
+            raise UsageError(f"{source.get('modes', 'modes')}: {algorithm} has none of these modes; it has {have}")
+    if (settings.duration_hours is None) == (settings.total_timesteps is None):
+        places = [source[key] for key in BUDGETS if getattr(settings, key) is not None]
+        problem = f"{' and '.join(places)} exclude each other" if len(places) > 1 else "how long is not said"
+        raise UsageError(f"{problem}; give --duration HOURS or --total-timesteps N for each run")
+    _check_overrides(settings, source)
+    settings = settings.model_copy(update={"games": [_short_name(game, source) for game in settings.games]})
+    for key in ("algorithms", "modes", "seeds", "games"):
+        values = getattr(settings, key)
+        twice = [value for value in values if values.count(value) > 1]
+        if twice:
+            raise UsageError(f"{source[key]}: {twice[0]} is given twice")
+    return settings
+
+
+def _check_overrides(settings: SuiteConfig, source: Sources) -> None:
+    where = source.get("overrides", "overrides")
+    for key in settings.overrides:
+        if key in _DECIDED:
+            raise UsageError(f"{where}.{key}: is decided by {_DECIDED[key]} in a suite")
+        if key not in PASSED_ON:
+            raise UsageError(f"{where}: unknown key {key}{_meant(key, PASSED_ON)}")
+    if isinstance(settings.config, dict):
+        pairs = [f"{algorithm}_{mode}" for algorithm, mode in settings.pairs]
+        for pair in settings.config:
+            if pair not in pairs:
+                raise UsageError(f"{source['config']}: unknown key {pair}{_meant(pair, pairs)}")
+
+
+def _short_name(game: str, source: Sources) -> str:
+    try:
+        name = canonical_env_name(game)
+    except UsageError as error:
+        raise UsageError(f"{source.get('games', 'games')}: {error}") from None
+    return procgen_game(name) or name
+
+
+def _build_configs(settings: SuiteConfig, source: Sources) -> dict[str, Config]:
+    """The configuration of each pair; checked for every game, kept with the first game's name and the first seed."""
+    configs: dict[str, Config] = {}
+    for algorithm, mode in settings.pairs:
+        pair = f"{algorithm}_{mode}"
+        given = settings.config.get(pair) if isinstance(settings.config, dict) else settings.config
+        usual = Path("config") / f"{pair}.yaml"
+        file = Path(given) if given else usual if usual.exists() else None
+        for game in reversed(settings.games):
+            configs[pair] = build_config(file, _changes(settings, source, mode, game), mode=mode)
+        want_tensorboard(configs[pair].logging.tensorboard)
+        if configs[pair].hardware.device == "cuda":
+            resolve_device("cuda")
+    return configs
+
+
+def _changes(settings: SuiteConfig, source: Sources, mode: str, game: str) -> dict[str, tuple[str, Any]]:
+    """What the suite puts on top of a config file, and where each was given."""
+    budget = next(key for key in BUDGETS if getattr(settings, key) is not None)
+    changes: dict[str, tuple[str, Any]] = {
+        "name": (source.get("games", "games"), game),
+        "seed": (source.get("seeds", "seeds"), settings.seeds[0]),
+        "duration_hours": (source[budget], settings.duration_hours),
+        "checkpoint_dir": ("--output-dir", None),  # all of a run stays in its directory
+        "log_dir": ("--output-dir", None),
+    }
+    if budget == "total_timesteps":
+        changes[budget] = (source[budget], settings.total_timesteps)
+    for key, value in settings.overrides.items():
+        changes[key] = (source.get(f"overrides.{key}", f"{source.get('overrides', 'overrides')}.{key}"), value)
+    if mode == "parallel" and "num_envs" in changes:
+        # A suite compares modes: num_envs is the total in each, whatever share the file gives a worker.
+        changes.setdefault("num_envs_per_worker", (changes["num_envs"][0], None))
+    return changes

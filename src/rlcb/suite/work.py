@@ -1,0 +1,213 @@
+"""The work of a suite: its runs one after the other, then an evaluation of each and the report."""
+
+import hashlib
+import json
+import time
+from pathlib import Path
+from statistics import fmean
+
+from rlcb.config import Config
+from rlcb.env_names import canonical_env_name, procgen_game
+from rlcb.errors import ResourceError
+from rlcb.signals import StopRequest
+from rlcb.suite.display import Display, clock, time_note
+from rlcb.suite.plan import Result, SuiteRun, config_path, event, in_use, result_of, resumable, runs_of
+from rlcb.suite.process import Child
+from rlcb.suite.settings import Suite
+
+_POLL_SECONDS = 0.5
+_START_UP = 10.0  # seconds from starting a run to its first update, roughly
+_GONE_SECONDS = 60.0  # how long the training of a suite that was killed may take to be gone
+
+
+class Work:
+    """Everything that is planned, what of it is done, and the means to do the rest."""
+
+    def __init__(self, output: Path, suite: Suite, stop: StopRequest, display: Display):
+        self.output, self.suite, self.runs = output, suite, runs_of(suite.settings, output)
+        self.results = {run: result for run in self.runs if (result := result_of(run))}
+        self.failures: dict[str, str] = {}  # what failed this time, and why
+        self._stop, self._display, self._started = stop, display, time.monotonic()
+
+    @property
+    def unfinished(self) -> list[SuiteRun]:
+        """The runs that are not finished, in their order."""
+        return [run for run in self.runs if run not in self.results]
+
+    def expected_seconds(self, run: SuiteRun) -> float | None:
+        """How long a run will take: its duration, or as long as others like it took; None where nothing is known."""
+        if self.suite.settings.duration_hours:
+            return 3600 * self.suite.settings.duration_hours + _START_UP
+        alike = [result.seconds for other, result in self.results.items() if other.pair == run.pair]
+        known = alike or [result.seconds for result in self.results.values()]
+        return fmean(known) + _START_UP if known else None
+
+    def seconds_left(self, runs: list[SuiteRun]) -> float | None:
+        """How long these runs will take together, with the rests between them."""
+        each = [self.expected_seconds(run) for run in runs]
+        known = [seconds for seconds in each if seconds is not None]
+        rests = self.suite.settings.cool_down * max(len(runs) - 1, 0)
+        return sum(known) + rests if len(known) == len(each) else None
+
+    def train(self) -> None:
+        """Do every run that is not finished, in order; one that fails is noted and does not stop the others."""
+        rest = False
+        for number, run in enumerate(self.runs, 1):
+            label = f"[{number}/{len(self.runs)}] {run.name}"
+            if run in self.results:
+                self._display.line(f"{label}: already finished, {_figures(self.results[run])}")
+                continue
+            if rest:
+                self._rest()
+            if self._stop.signal is not None:
+                return
+            self._train_one(label, run, self.runs[number:])
+            rest = True
+
+    def _train_one(self, label: str, run: SuiteRun, later: list[SuiteRun]) -> None:
+        self._display.line(f"{label}: {'resumed' if resumable(run) else 'started'}, output in {run.log}")
+        later = [other for other in later if other not in self.results]
+        try:
+            child = start_training(run, self.output)
+            self._watch_training(child, label, run, later)
+            reason = child.reason() if child.exit_code else None
+        except ResourceError as error:
+            reason = str(error)
+        result = result_of(run)
+        if reason is None and result is not None:
+            self.results[run] = result
+            event(self.output, "run_finished", run=run.name)
+            self._display.line(f"{label}: finished, {_figures(result)} ({self._times(self.seconds_left(later))})")
+        elif self._stop.signal is not None:
+            event(self.output, "run_interrupted", run=run.name)
+        else:
+            self.failures[run.name] = reason or "ended without a final checkpoint and summary"
+            event(self.output, "run_failed", run=run.name, reason=self.failures[run.name])
+            times = self._times(self.seconds_left(later))
+            self._display.line(f"{label}: FAILED, {self.failures[run.name]} ({times})")
+
+    def _watch_training(self, child: Child, label: str, run: SuiteRun, later: list[SuiteRun]) -> None:
+        begun, done = time.monotonic(), len(self.runs) - len(later) - 1
+        before, after = self.expected_seconds(run), self.seconds_left([run, *later])
+        while not child.ended(_POLL_SECONDS):
+            if self._stop.signal is not None:
+                child.pass_on(self._stop.signal)
+            spent = time.monotonic() - begun
+            part = min(spent / before, 1.0) if before else 0.0
+            left = None if after is None or before is None else after - min(spent, before)
+            share = (done + part) / len(self.runs)
+            self._display.show("Training", share, self._times(left), f"{label}: {child.last_line()}")
+
+    def _rest(self) -> None:
+        """Let the machine cool down; a signal ends that."""
+        end = time.monotonic() + self.suite.settings.cool_down
+        while self._stop.signal is None and (left := end - time.monotonic()) > 0:
+            self._display.show("Training", 1 - len(self.unfinished) / len(self.runs), f"cooling down: {left:.0f} s", "")
+            time.sleep(min(left, _POLL_SECONDS))
+
+    def evaluate(self) -> None:
+        """Evaluate the final checkpoint of every finished run that is not evaluated yet."""
+        episodes = self.suite.settings.eval_episodes
+        runs = [run for run in self.runs if run in self.results]
+        configs = self.suite.configs
+        todo = [run for run in runs if episodes and not is_evaluated(run, configs[run.pair], episodes)]
+        if runs and episodes and len(todo) < len(runs):
+            self._display.line(f"Evaluated already: {len(runs) - len(todo)} of {len(runs)} runs")
+        begun = time.monotonic()
+        for number, run in enumerate(todo, 1):
+            if self._stop.signal is not None:
+                return
+            label = f"[{number}/{len(todo)}] evaluation of {run.name}"
+            child = evaluate_run(run, configs[run.pair], episodes)
+            reason = self._wait_for(child, "Evaluation", (number - 1) / len(todo), label)
+            left = (time.monotonic() - begun) / number * (len(todo) - number)
+            if reason is None:
+                self._display.line(f"{label}: finished ({self._times(left)})")
+            elif self._stop.signal is None:
+                self.failures[f"evaluation of {run.name}"] = reason
+                event(self.output, "evaluation_failed", run=run.name, reason=reason)
+                self._display.line(f"{label}: FAILED, {reason} ({self._times(left)})")
+
+    def report(self) -> Path | None:
+        """Compare the finished runs and write the report; returns its most readable file."""
+        child = write_report(self.output)
+        reason = self._wait_for(child, "Report", 0.0, "comparing all runs")
+        if self._stop.signal is not None:
+            return None
+        if reason:
+            self.failures["report"] = reason
+            return None
+        said = [line for line in child.output().splitlines() if not line.startswith("Report: ")]  # that comes last
+        self._display.line("\n".join(said))
+        folder = report_folder(self.output)
+        readable = [folder / "report.html", folder / "comparison_report.txt"]
+        return next((file for file in readable if file.exists()), folder)
+
+    def _wait_for(self, child: Child, phase: str, fraction: float, label: str) -> str | None:
+        """Wait for a command's end; returns why it failed, or None."""
+        while not child.ended(_POLL_SECONDS):
+            if self._stop.signal is not None:
+                child.pass_on(self._stop.signal)
+            elapsed = f"elapsed {clock(time.monotonic() - self._started)}"
+            self._display.show(phase, fraction, elapsed, f"{label}: {child.last_line()}")
+        return child.reason() if child.exit_code else None
+
+    def _times(self, left: float | None) -> str:
+        return time_note(time.monotonic() - self._started, left)
+
+
+def start_training(run: SuiteRun, output: Path) -> Child:
+    """Start a run, or go on with what an earlier start left of it."""
+    deadline = time.monotonic() + _GONE_SECONDS
+    while in_use(run) and time.monotonic() < deadline:
+        time.sleep(0.1)  # the training of a suite that was killed is just dying
+    if resumable(run):
+        event(output, "run_resumed", run=run.name)
+        return Child(["train", "--resume", run.path], run.log)
+    event(output, "run_started", run=run.name)
+    kind = ("train", run.algorithm, "--mode", run.mode, "--config", config_path(output, run.pair))
+    return Child((*kind, "--env", run.game, "--seed", str(run.seed), "--output-dir", run.path), run.log)
+
+
+def _levels(config: Config, game: str) -> tuple[str, ...]:
+    """What to evaluate on: also unseen levels, where there are any."""
+    return ("train", "unseen") if procgen_game(game) and config.env.num_levels else ("train",)
+
+
+def is_evaluated(run: SuiteRun, config: Config, episodes: int) -> bool:
+    """Whether this very checkpoint was evaluated on all the levels it should be."""
+    file = run.final_checkpoint.with_name(f"{run.final_checkpoint.stem}_evaluation.json")
+    done = set()
+    try:
+        known = json.loads(file.read_text(encoding="utf-8"))
+        if known["checkpoint_sha256"] != hashlib.sha256(run.final_checkpoint.read_bytes()).hexdigest():
+            return False
+        for entry in known["evaluations"]:
+            alike = (entry["env"], entry["policy"]) == (canonical_env_name(run.game), "sampled")
+            if alike and entry["complete"] and entry["episodes"] >= episodes:
+                done.add(entry["levels"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+    return done.issuperset(_levels(config, run.game))
+
+
+def evaluate_run(run: SuiteRun, config: Config, episodes: int) -> Child:
+    """Start the evaluation of a finished run's final checkpoint."""
+    levels = "both" if len(_levels(config, run.game)) > 1 else "train"
+    what = ("evaluate", "--checkpoint", run.final_checkpoint)
+    return Child((*what, "--levels", levels, "--num-episodes", str(episodes)), run.log)
+
+
+def report_folder(output: Path) -> Path:
+    """Where the comparison of a suite's runs is kept."""
+    return output / "report"
+
+
+def write_report(output: Path) -> Child:
+    """Start the comparison of all runs of a suite."""
+    return Child(["compare", output, "--output", report_folder(output)], output / "report.log")
+
+
+def _figures(result: Result) -> str:
+    fps = "FPS n/a" if result.fps is None else f"{result.fps:,.0f} FPS"
+    return f"{fps}, reward " + ("n/a" if result.reward is None else f"{result.reward:.2f}")
