@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# The main job: sets everything up, then trains PPO on CoinRun for three minutes and shows the summary.
-# usage: bash scripts/demo.sh [flags of train_timed.py, e.g. --duration 0.5]
+# The main job: sets everything up, then benchmarks sequential and parallel PPO on CoinRun for about five minutes,
+# evaluates both, compares them and writes a report. Started again it continues, and what is finished is kept.
+# usage: bash scripts/demo.sh [flags of rlcb benchmark, e.g. --seeds 1 2 3 --output-dir ./benchmarks/mine]
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 bash scripts/setup.sh
-exec .venv/bin/python train_timed.py --duration 0.05 --output-dir ./benchmarks/demo "$@"
+exec .venv/bin/python -m rlcb benchmark --suite config/suites/quick.yaml --output-dir ./benchmarks/demo "$@"

@@ -106,10 +106,10 @@ def _right(side: str) -> str:
 
 
 def _cell(cell: Cell) -> str:
-    text = escape(cell.text).replace("\n", "<br>")
+    text, detail = (escape(part).replace("\n", "<br>") for part in (cell.text, cell.detail))
     if cell.strong:
         text = f"<strong>{text}</strong>"
     if cell.colour is not None and cell.colour < MOST_CURVES:
         line, colour = divmod(cell.colour, len(COLOURS))
         text = f'<i class="k{colour} l{line}"></i>{text}'
-    return f"{text} <span>{escape(cell.detail)}</span>" if cell.detail else text
+    return f"{text} <span>{detail}</span>" if detail else text

@@ -48,7 +48,7 @@ def overview_blocks(sets: Sequence[ComparableSet], colours: Colours, seed: int) 
             for one in scores
         ]
         caption = f"Normalised score over {len(family)} games ({', '.join(sorted(one.env for one in family))}; "
-        caption += f"{family[0].levels}): {word}, 0 for a policy that sees nothing and 1 for the best possible, with "
+        caption += f"{family[0].levels}): {word}, 0 for a policy that sees nothing, 1 for the published maximum, with "
         caption += "95 % intervals. Mean: of the games’ means; IQM: of all seeds of all games."
         yield Table(caption, "lrrr", ("Group", "Games", "Mean", "IQM"), tuple(rows))
 

@@ -32,7 +32,7 @@ a{{color:var(--accent)}}
 table{{border-collapse:collapse;font-size:.92rem;font-variant-numeric:tabular-nums}}
 caption{{caption-side:top;text-align:left;color:var(--soft);font-size:.88rem;padding:0 0 .5rem;
 max-width:min(60rem,100vw - 3rem)}}
-th,td{{padding:.42rem .8rem;text-align:left;vertical-align:top;border-bottom:1px solid var(--line)}}
+th,td{{padding:.42rem .7rem;text-align:left;vertical-align:top;border-bottom:1px solid var(--line)}}
 thead th{{font-weight:600;border-bottom:2px solid var(--line);vertical-align:bottom}}
 tbody th{{font-weight:500;min-width:13rem;max-width:24rem;overflow-wrap:break-word}}
 td{{max-width:24rem}}

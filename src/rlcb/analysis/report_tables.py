@@ -186,7 +186,7 @@ def _figure(group: Group, metric: str) -> Cell:
     summary, form = group.metrics[metric], METRIC[metric].form
     some = f"({summary.n} of {len(group.runs)})" if 0 < summary.n < len(group.runs) else ""
     found = _with_interval(summary.mean, summary.interval, form)
-    return Cell(found.text, " ".join(part for part in (found.detail, some) if part))
+    return Cell(found.text, "\n".join(part for part in (found.detail, some) if part))
 
 
 def _with_interval(value: float | None, interval: Interval | None, form: str) -> Cell:
