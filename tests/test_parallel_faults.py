@@ -6,6 +6,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
 import psutil
@@ -212,7 +213,7 @@ def test_a_timed_run_with_a_killed_worker_ends_on_time(start: Start, tmp_path: P
     assert summary["worker_restarts"] == 1
     lines = (path / "logs" / "PPO_Parallel" / "metrics.jsonl").read_text().splitlines()
     times = [0.0, *(json.loads(line)["time"] for line in lines)]
-    longest = max(later - earlier for earlier, later in zip(times[:-1], times[1:], strict=True))
+    longest = max(later - earlier for earlier, later in pairwise(times))
     assert abs(times[-1] - seconds) <= longest + 0.01  # it ends with the update that is nearest to its time
     assert_gone(workers)
     assert shared_names() == before
