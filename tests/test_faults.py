@@ -83,13 +83,18 @@ def test_a_second_signal_ends_the_process_at_once(start: Start, tmp_path: Path) 
 
 
 def test_a_disk_that_fills_up_ends_with_6_and_keeps_the_last_checkpoint(tmp_path: Path) -> None:
-    """A limit on file sizes that the first checkpoint passes and the next, with the optimizer's moments, does not."""
+    """A limit on file sizes that a run meets when it is resumed."""
     path = tmp_path / "run"
-    command = [sys.executable, "-m", "rlcb", "train", "ppo", *TINY, "--save-interval", "2", *ENDLESS]
-    limited = ["bash", "-c", 'ulimit -f 6000 && exec "$@"', "limited", *command, "--output-dir", str(path)]
-    done = run(limited)
+    assert (
+        rlcb("train", "ppo", *TINY, "--save-interval", "2", "--total-timesteps", "256", "--output-dir", path).returncode
+        == 0
+    )
+    command = [sys.executable, "-m", "rlcb", "train", "--resume", str(path), *ENDLESS]
+    done = run(["bash", "-c", 'ulimit -f 6000 && exec "$@"', "limited", *command])
     done.assert_one_line_error(6, "ppo_sequential_step_512.pt", "MB")
-    assert load_newest(path / "checkpoints", "ppo", pytest.fail)[0].name == "ppo_sequential_step_0.pt"
+    newest, content = load_newest(path / "checkpoints", "ppo", pytest.fail)
+    assert content["meta"]["env_steps"] == 256
+    assert newest.name == "ppo_sequential_final.pt"
     assert not list((path / "checkpoints").glob(".*"))
     lines = (path / "logs" / "PPO_Sequential" / "metrics.jsonl").read_text().splitlines()
     assert [json.loads(line)["update"] for line in lines] == [1, 2]

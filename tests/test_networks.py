@@ -6,7 +6,7 @@ import torch
 
 from rlcb.envs.base import EnvSpec
 from rlcb.errors import UsageError
-from rlcb.networks import as_float_nchw, flat_nhwc, make_network
+from rlcb.networks import PixelConv, flat_nhwc, make_network
 
 FRAMES = EnvSpec((64, 64, 3), np.dtype(np.uint8), 15)
 VECTOR = EnvSpec((4,), np.dtype(np.float32), 2)
@@ -52,8 +52,9 @@ def test_networks_that_do_not_fit_are_refused(name: str, spec: EnvSpec) -> None:
 
 def test_pictures_are_scaled_and_never_rearranged() -> None:
     frames = torch.randint(0, 256, (2, 64, 64, 3), dtype=torch.uint8)
-    scaled = as_float_nchw(frames)
-    assert scaled.is_contiguous(memory_format=torch.channels_last)
-    assert torch.allclose(scaled[1, 2], frames[1, :, :, 2].float() / 255)
+    conv = PixelConv(3, 8, 4, 2, padding=1)
+    plain = torch.nn.functional.conv2d(frames.permute(0, 3, 1, 2) / 255, conv.weight, conv.bias, 2, 1)
+    assert torch.allclose(conv(frames), plain, atol=1e-5)
+    assert conv(frames).is_contiguous(memory_format=torch.channels_last)
     features = torch.randn(2, 8, 4, 4).to(memory_format=torch.channels_last)
     assert flat_nhwc(features).data_ptr() == features.data_ptr()

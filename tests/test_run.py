@@ -74,7 +74,7 @@ def test_benchmark_metrics(finished: Path) -> None:
         "total_timesteps": 3072, "total_updates": 12, "avg_fps": metrics["average_fps"],
         "final_fps": metrics["final_fps"], "peak_memory_gb": metrics["resource_usage"]["peak_memory_gb"],
         "initial_reward": performance["initial_reward"], "final_reward": performance["final_reward"],
-        "best_reward": performance["best_reward"], "num_episodes": performance["num_episodes"],
+        "best_reward": performance["best_reward"], "num_episodes": performance["num_episodes"], "worker_restarts": 0,
     }  # fmt: skip
 
 

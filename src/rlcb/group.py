@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 _SMALL = 512  # float64 values that cross at a time in `sum`
-_SPINS = 4000  # looks at the barrier before the core is offered to others
+_SPINS = 100  # looks at the barrier before the core is offered to others
 _LINE = 8  # int64 per cache line: neighbours must not write to the same one
 
 

@@ -15,6 +15,16 @@ Layer = TypeVar("Layer", nn.Linear, nn.Conv2d)
 _SMALLEST_NATURE = 36  # pixels: below that the third convolution has nothing left to see
 
 
+class PixelConv(nn.Conv2d):
+    """A convolution of uint8 pictures [B, H, W, C], taken as numbers from 0 to 1."""
+
+    def forward(self, observations: Tensor) -> Tensor:
+        """Features [B, C, H, W]. Frames with their channels last are what oneDNN likes: no copy is made of them."""
+        pixels = observations.permute(0, 3, 1, 2).to(torch.float32)
+        # Scaling the few weights spares a pass over all pixels.
+        return F.conv2d(pixels, self.weight * (1 / 255), self.bias, self.stride, self.padding)
+
+
 class ActorCritic(nn.Module):
     """A body of features under a policy head (logits [B, A]) and a value head ([B])."""
 
@@ -36,7 +46,7 @@ class NatureCNN(nn.Module):
     def __init__(self, height: int, width: int, channels: int):
         super().__init__()
         gain = math.sqrt(2)
-        self.conv1 = _orthogonal(nn.Conv2d(channels, 32, 8, 4), gain)
+        self.conv1 = _orthogonal(PixelConv(channels, 32, 8, 4), gain)
         self.conv2 = _orthogonal(nn.Conv2d(32, 64, 4, 2), gain)
         self.conv3 = _orthogonal(nn.Conv2d(64, 64, 3, 1), gain)
         size = 1
@@ -46,7 +56,7 @@ class NatureCNN(nn.Module):
 
     def forward(self, observations: Tensor) -> Tensor:
         """Features [B, 512]."""
-        x = F.relu(self.conv1(as_float_nchw(observations)), inplace=True)
+        x = F.relu(self.conv1(observations), inplace=True)
         x = F.relu(self.conv2(x), inplace=True)
         x = F.relu(self.conv3(x), inplace=True)
         return F.relu(self.dense(flat_nhwc(x)), inplace=True)
@@ -57,25 +67,26 @@ class ImpalaCNN(nn.Module):
 
     def __init__(self, height: int, width: int, channels: int):
         super().__init__()
-        sections = []
+        sections: list[nn.Module] = []
         for depth in (16, 32, 32):
-            sections.append(_ImpalaSection(channels, depth))
+            conv = PixelConv if not sections else nn.Conv2d
+            sections.append(_ImpalaSection(conv(channels, depth, 3, padding=1), depth))
             channels, height, width = depth, (height + 1) // 2, (width + 1) // 2
         self.sections = nn.Sequential(*sections)
         self.dense = _xavier(nn.Linear(channels * height * width, 256))
 
     def forward(self, observations: Tensor) -> Tensor:
         """Features [B, 256]."""
-        x = F.relu(self.sections(as_float_nchw(observations)), inplace=True)
+        x = F.relu(self.sections(observations), inplace=True)
         return F.relu(self.dense(flat_nhwc(x)), inplace=True)
 
 
 class _ImpalaSection(nn.Module):
     """A convolution, a pooling by two and two residual blocks."""
 
-    def __init__(self, channels: int, depth: int):
+    def __init__(self, conv: nn.Conv2d, depth: int):
         super().__init__()
-        self.conv = _xavier(nn.Conv2d(channels, depth, 3, padding=1))
+        self.conv = _xavier(conv)
         self.blocks = nn.Sequential(_ResidualBlock(depth), _ResidualBlock(depth))
 
     def forward(self, x: Tensor) -> Tensor:
@@ -118,11 +129,6 @@ def make_network(name: str, spec: EnvSpec) -> nn.Module:
     if name == "nature":
         return ActorCritic(NatureCNN(*spec.observation_shape), 512, spec.num_actions)
     return ActorCritic(ImpalaCNN(*spec.observation_shape), 256, spec.num_actions)
-
-
-def as_float_nchw(observations: Tensor) -> Tensor:
-    """uint8 pictures [B, H, W, C] as floats in 0..1, seen as [B, C, H, W] without a copy: that is channels_last."""
-    return observations.permute(0, 3, 1, 2).to(torch.float32).mul_(1 / 255)
 
 
 def flat_nhwc(x: Tensor) -> Tensor:
