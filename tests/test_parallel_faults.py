@@ -6,6 +6,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 
@@ -18,7 +19,8 @@ from rlcb.checkpoint import load_newest
 Start = Callable[..., subprocess.Popen[str]]
 DIVISION = ("--mode", "parallel", "--num-workers", "2", "--num-envs", "4", "--n-steps", "64", "--batch-size", "128")
 CARTPOLE = ("train", "ppo", *DIVISION, "--env", "CartPole-v1", "--n-epochs", "4", "--num-threads", "1")
-ENDLESS = ("--total-timesteps", "1000000000")
+ENDLESS, SHORT = ("--total-timesteps", "1000000000"), ("--total-timesteps", "20480")
+FINAL = Path("checkpoints") / "ppo_parallel_final.pt"
 
 
 def workers_of(process: subprocess.Popen[str]) -> list[psutil.Process]:
@@ -42,14 +44,25 @@ def shared_names() -> set[str]:
     return {name for name in os.listdir("/dev/shm") if "rlcb" in name or "torch" in name or "psm_" in name}
 
 
+@pytest.fixture(scope="module")
+def calm(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], dict[str, object]]:
+    """The final weights of an undisturbed run, for each backend trained once."""
+
+    @cache
+    def train(backend: str) -> dict[str, object]:
+        path = tmp_path_factory.mktemp(backend) / "run"
+        assert rlcb(*CARTPOLE, "--backend", backend, *SHORT, "--output-dir", path).returncode == 0
+        return weights(path / FINAL)
+
+    return train
+
+
 @pytest.mark.parametrize("backend", ["shared_memory", "gloo"])
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_killed_worker_is_replaced_and_the_run_ends_as_if_nothing_had_happened(
-    start: Start, tmp_path: Path, rank: int, backend: str
+    start: Start, tmp_path: Path, calm: Callable[[str], dict[str, object]], rank: int, backend: str
 ) -> None:
-    more = (*CARTPOLE, "--backend", backend, "--total-timesteps", "20480")
-    assert rlcb(*more, "--output-dir", tmp_path / "calm").returncode == 0
-    process = start(*more, "--output-dir", tmp_path / "killed")
+    process = start(*CARTPOLE, "--backend", backend, *SHORT, "--output-dir", tmp_path / "killed")
     wait_for_line(process, "Update 5 |")
     workers = workers_of(process)
     assert len(workers) == 2
@@ -62,8 +75,7 @@ def test_a_killed_worker_is_replaced_and_the_run_ends_as_if_nothing_had_happened
     metrics = json.loads((tmp_path / "killed" / "benchmark_metrics.json").read_text())
     assert metrics["worker_restarts"] == 1
     assert metrics["total_timesteps"] == 20480
-    final = Path("checkpoints") / "ppo_parallel_final.pt"
-    assert weights(tmp_path / "killed" / final) == weights(tmp_path / "calm" / final)
+    assert weights(tmp_path / "killed" / FINAL) == calm(backend)
     lines = (tmp_path / "killed" / "logs" / "PPO_Parallel" / "metrics.jsonl").read_text().splitlines()
     assert [json.loads(line)["update"] for line in lines] == list(range(1, 41))
     assert_gone(workers)
@@ -200,7 +212,7 @@ def test_workers_are_started_afresh_never_forked(start: Start, tmp_path: Path) -
 
 
 def test_a_timed_run_with_a_killed_worker_ends_on_time(start: Start, tmp_path: Path) -> None:
-    path, seconds = tmp_path / "run", 25
+    path, seconds = tmp_path / "run", 15
     before = shared_names()
     process = start(*CARTPOLE, "--duration", str(seconds / 3600), "--output-dir", path)
     wait_for_line(process, "Update 5 |")
