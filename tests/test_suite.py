@@ -172,6 +172,16 @@ def test_a_mistake_in_a_suite_file_is_named_with_what_would_be_valid(
         assert str(file) in message
 
 
+def test_an_empty_suite_file_and_a_gpu_for_parallel_runs_are_refused_in_advance(tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text("")
+    with pytest.raises(UsageError, match=r"mine\.yaml: is empty; expected keys such as 'seeds:'"):
+        build_suite(file, {})
+    file.write_text("duration_hours: 1\nmodes: [parallel]\noverrides: {device: cuda}\n")
+    with pytest.raises(UsageError, match="parallel PPO runs on CPU cores"):
+        build_suite(file, {})
+
+
 def test_mistakes_on_the_command_line_are_one_line_and_exit_2(tmp_path: Path) -> None:
     there = ("benchmark", "--output-dir", tmp_path / "out")
     rlcb(*there, "--seds", "3").assert_one_line_error(2, "--seds", "did you mean --seeds")

@@ -43,15 +43,12 @@ def launch(
         mode = mode or "sequential"
         config = _new_config(algorithm, mode, overrides, config_file, output_dir)
         path = output_dir or Path("benchmarks") / mode
+    _check_tensorboard(config)
+    check_device(config, mode)
     if mode == "parallel" and config.parallel.num_workers == "auto":
         from rlcb.tune import choose_workers, with_workers
 
         config = with_workers(config, choose_workers(config, _say)[0])
-    _check_tensorboard(config)
-    if config.hardware.device == "cuda":
-        if mode == "parallel":
-            raise UsageError("--device cuda: parallel PPO runs on CPU cores; use --mode sequential for a GPU")
-        resolve_device("cuda")
     run = (open_run if resume else create_run)(path, config, algorithm, mode, note)
     try:
         check_space(run, checkpoint_bytes(config), config.logging.keep_checkpoints)
@@ -115,6 +112,14 @@ def _resumed_config(
     if "num_workers" in changes or mode != before:
         changes["num_envs_per_worker"] = ("--num-workers", None)  # the total stays what it is
     return build_config(None, changes, base=config, mode=mode), algorithm, mode
+
+
+def check_device(config: Config, mode: str) -> None:
+    """Refuse a GPU that is not there, or that the mode has no use for."""
+    if config.hardware.device == "cuda":
+        if mode == "parallel":
+            raise UsageError("--device cuda: parallel PPO runs on CPU cores; use --mode sequential for a GPU")
+        resolve_device("cuda")
 
 
 def _check_tensorboard(config: Config) -> None:

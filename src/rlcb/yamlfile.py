@@ -60,8 +60,8 @@ def parse_scalar(text: str) -> Any:
     return text if isinstance(value, dict | list) else value
 
 
-def read_yaml(path: Path) -> dict[str, Any]:
-    """Read a YAML mapping; anything else is a UsageError that names the file and the line."""
+def read_yaml(path: Path, expected: str = "sections such as 'env:' and 'training:'") -> dict[str, Any]:
+    """Read a YAML mapping; anything else is a UsageError that names the file, the line and what was expected."""
     try:
         if path.stat().st_size > MAX_BYTES:
             raise UsageError(f"{path}: larger than {MAX_BYTES // 1024} KB, not a configuration file")
@@ -79,5 +79,5 @@ def read_yaml(path: Path) -> dict[str, Any]:
         raise UsageError(f"{path}: not valid YAML: {str(error).splitlines()[0]}") from None
     if not isinstance(data, dict):
         found = "is empty" if data is None else f"holds a {type(data).__name__}"
-        raise UsageError(f"{path}: {found}; expected sections such as 'env:' and 'training:'")
+        raise UsageError(f"{path}: {found}; expected {expected}")
     return data

@@ -12,8 +12,7 @@ from rlcb.config import Config, fields
 from rlcb.config_file import build_config
 from rlcb.env_names import canonical_env_name, procgen_game
 from rlcb.errors import UsageError
-from rlcb.hardware import resolve_device
-from rlcb.launch import ALGORITHMS
+from rlcb.launch import ALGORITHMS, check_device
 from rlcb.metrics import want_tensorboard
 from rlcb.yamlfile import read_yaml
 
@@ -120,7 +119,7 @@ def _validated(values: dict[str, Any], source: Sources) -> SuiteConfig:
 
 
 def _read(path: Path) -> tuple[dict[str, Any], Sources]:
-    values = read_yaml(path)
+    values = read_yaml(path, "keys such as 'seeds:' and 'duration_hours:'")
     for key in values:
         if key not in SuiteConfig.model_fields:
             raise UsageError(f"{path}: unknown key {key}{_meant(key, SuiteConfig.model_fields)}")
@@ -204,8 +203,7 @@ def _build_configs(settings: SuiteConfig, source: Sources) -> dict[str, Config]:
         for game in reversed(settings.games):
             configs[pair] = build_config(file, _changes(settings, source, mode, game), mode=mode)
         want_tensorboard(configs[pair].logging.tensorboard)
-        if configs[pair].hardware.device == "cuda":
-            resolve_device("cuda")
+        check_device(configs[pair], mode)
     return configs
 
 
