@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from rlcb.envs import VectorEnv
+from rlcb.envs.base import refuse_infinite
 from rlcb.envs.episodes import Episode, EpisodeCounter
-from rlcb.errors import Diverged
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class Collector:
             actions = self._act(t, races[t])
             acted = time.perf_counter()
             step = self.env.step(actions)
-            self._check(step.observations, step.rewards)
+            refuse_infinite(step)
             self._rewards[t], self._dones[t] = step.rewards, step.dones
             self.observation = step.observations
             self.episodes += self.counter.add(t, step.rewards, step.dones)
@@ -112,10 +112,3 @@ class Collector:
     def _value_of(self, observation: NDArray[np.float32]) -> float:
         batch = torch.from_numpy(observation).to(self.device).unsqueeze(0)
         return float(self.policy(batch)[1])
-
-    def _check(self, observations: NDArray[np.float32], rewards: NDArray[np.float32]) -> None:
-        """Refuse what is not a number before it reaches the rollout."""
-        for what, values in (("reward", rewards), ("observation", observations)):
-            if values.dtype != np.uint8 and not np.isfinite(values).all():
-                index = int(np.argwhere(~np.isfinite(values))[0][0])
-                raise Diverged(f"environment {index} returned a {what} that is not finite")

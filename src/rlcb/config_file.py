@@ -1,7 +1,7 @@
 """Defaults, a YAML file and flags put together to one checked configuration."""
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -57,14 +57,14 @@ def _merge_section(
 ) -> None:
     """Sort one section of a file into its canonical places; refuse unknown and contradicting keys."""
     if section not in Config.model_fields:
-        raise UsageError(f"{path}: unknown section {section!r}{_meant(section, list(Config.model_fields))}")
+        raise UsageError(f"{path}: unknown section {section!r}{meant(section, list(Config.model_fields))}")
     if content is None:
         return
     if not isinstance(content, dict):
         raise UsageError(f"{path}: section {section!r} must hold 'key: value' lines")
     for key, value in content.items():
         if home.get(key) != section and key not in _ALSO_IN.get(section, ()):
-            raise UsageError(f"{path}: unknown key {section}.{key}{_meant(key, list(home), home)}")
+            raise UsageError(f"{path}: unknown key {section}.{key}{meant(key, list(home), home)}")
         place = values.setdefault(home[key], {})
         if key in source and place[key] != value:
             raise UsageError(
@@ -74,11 +74,17 @@ def _merge_section(
         source[key] = f"{path}: {section}.{key}"
 
 
-def _meant(word: str, known: list[str], home: dict[str, str] | None = None) -> str:
-    close = difflib.get_close_matches(word, known, 1, cutoff=0.5)
+def meant(word: str, known: Iterable[str], home: dict[str, str] | None = None) -> str:
+    """What was probably meant by an unknown word; `home` gives the section to name with it."""
+    close = difflib.get_close_matches(word, list(known), 1, cutoff=0.5)
     if not close:
         return "" if home else f"; valid: {', '.join(known)}"
     return f"; did you mean {home[close[0]] + '.' if home else ''}{close[0]}?"
+
+
+def _where(source: dict[str, str], key: str, section: str) -> str:
+    """Where a key was given, or where it belongs."""
+    return source.get(key, f"{section}.{key}")
 
 
 def _first_problem(error: ValidationError, source: dict[str, str]) -> str:
@@ -87,7 +93,7 @@ def _first_problem(error: ValidationError, source: dict[str, str]) -> str:
     first = problems[0]
     section, key = str(first["loc"][0]), str(first["loc"][1]) if len(first["loc"]) > 1 else ""
     field = next((f for s, k, f in fields() if (s, k) == (section, key)), None)
-    where = source.get(key, f"{section}.{key}")
+    where = _where(source, key, section)
     allowed = allowed_values(field) if field else first["msg"]
     places = len({problem["loc"][:2] for problem in problems})
     more = f" (and {places - 1} more)" if places > 1 else ""
@@ -98,7 +104,7 @@ def _divided(config: Config, source: dict[str, str]) -> Config:
     """A parallel run's environments: num_workers × num_envs_per_worker, whichever two of the three were given."""
     parallel, total = config.parallel, config.env.num_envs
     workers, each = parallel.num_workers, parallel.num_envs_per_worker
-    where = source.get("num_envs_per_worker", "parallel.num_envs_per_worker")
+    where = _where(source, "num_envs_per_worker", "parallel")
     if workers == "auto":
         if each is not None and "num_envs_per_worker" in source:
             raise UsageError(f"{where}: with num_workers auto give the total instead, env.num_envs")
@@ -107,7 +113,7 @@ def _divided(config: Config, source: dict[str, str]) -> Config:
         if total % workers:
             below, above = total - total % workers, total + workers - total % workers
             raise UsageError(
-                f"{source.get('num_workers', 'parallel.num_workers')}: {workers} workers cannot share {total} "
+                f"{_where(source, 'num_workers', 'parallel')}: {workers} workers cannot share {total} "
                 f"environments evenly; {below or workers} or {above} would do"
             )
         each = total // workers
@@ -119,7 +125,7 @@ def _divided(config: Config, source: dict[str, str]) -> Config:
         below, above = (workers * size for size in _nearest_divisors(share, max(wanted // workers, 1)))
         near = f"{below}" if below == above else f"{below} and {above}"
         raise UsageError(
-            f"{source.get('batch_size', 'training.batch_size')}: {wanted} cannot be shared by {workers} workers "
+            f"{_where(source, 'batch_size', 'training')}: {wanted} cannot be shared by {workers} workers "
             f"evenly; near it {near} would do"
         )
     return config.model_copy(update={"parallel": parallel.model_copy(update={"num_envs_per_worker": each})})
@@ -127,35 +133,32 @@ def _divided(config: Config, source: dict[str, str]) -> Config:
 
 def _checked(config: Config, source: dict[str, str]) -> Config:
     """Checks that concern several keys, or the table of games; returns the config with the canonical name."""
-
-    def where(key: str, section: str) -> str:
-        return source.get(key, f"{section}.{key}")
-
     try:
         name = canonical_env_name(config.env.name)
     except UsageError as error:
-        raise UsageError(f"{where('name', 'env')}: {error}") from None
+        raise UsageError(f"{_where(source, 'name', 'env')}: {error}") from None
     game = procgen_game(name)
     if game and config.env.distribution_mode not in modes_of(game):
         raise UsageError(
-            f"{where('distribution_mode', 'env')}: {game} has no mode {config.env.distribution_mode!r}; "
+            f"{_where(source, 'distribution_mode', 'env')}: {game} has no mode {config.env.distribution_mode!r}; "
             f"it has {', '.join(modes_of(game))}"
         )
     if config.env.start_level + config.env.num_levels > 2**31 - 1:
-        raise UsageError(f"{where('start_level', 'env')}: start_level + num_levels must stay below {2**31}")
+        raise UsageError(f"{_where(source, 'start_level', 'env')}: start_level + num_levels must stay below {2**31}")
     size, batch = config.rollout_size, config.training.batch_size
     if size > 2**26:
-        raise UsageError(f"{where('num_envs', 'env')}: num_envs × n_steps is {size}; at most {2**26} fit a rollout")
+        where = _where(source, "num_envs", "env")
+        raise UsageError(f"{where}: num_envs × n_steps is {size}; at most {2**26} fit a rollout")
     if batch < size and size % batch:
         below, above = _nearest_divisors(size, batch)
         raise UsageError(
-            f"{where('batch_size', 'training')}: {batch} does not divide num_envs × n_steps = {size}; "
+            f"{_where(source, 'batch_size', 'training')}: {batch} does not divide num_envs × n_steps = {size}; "
             f"the nearest that do are {below} and {above}"
         )
     if config.training.duration_hours is None and config.training.total_timesteps < size:
         raise UsageError(
-            f"{where('total_timesteps', 'training')}: {config.training.total_timesteps} is less than one rollout of "
-            f"num_envs × n_steps; the smallest valid value is {size}"
+            f"{_where(source, 'total_timesteps', 'training')}: {config.training.total_timesteps} is less than one "
+            f"rollout of num_envs × n_steps; the smallest valid value is {size}"
         )
     return config.model_copy(update={"env": config.env.model_copy(update={"name": name})})
 

@@ -1,8 +1,10 @@
 """Files that are either whole or not there."""
 
 import errno
+import fcntl
 import json
 import os
+import socket
 import time
 from pathlib import Path
 from typing import Any
@@ -94,3 +96,18 @@ def sweep(folder: Path) -> list[str]:
     for entry in leftovers:
         entry.unlink(missing_ok=True)
     return [entry.name for entry in leftovers]
+
+
+def try_lock(descriptor: int) -> bool:
+    """Lock an open file for this process, which the kernel undoes when it dies; whether that was possible."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+def sign_lock(descriptor: int) -> None:
+    """Write into a locked file whose it is."""
+    os.ftruncate(descriptor, 0)
+    os.pwrite(descriptor, f"pid {os.getpid()} on {socket.gethostname()}\n".encode(), 0)

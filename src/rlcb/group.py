@@ -39,7 +39,7 @@ class Attached:
 def _private(weights: Tensor, moments: list[Tensor]) -> Attached:
     """Everything stays where it is and this rank moves all of it."""
     gradient = torch.zeros_like(weights)
-    return Attached(weights.clone(), [moment.clone() for moment in moments], gradient, slice(None), gradient)
+    return Attached(weights, moments, gradient, slice(None), gradient)
 
 
 def _norm(vector: Tensor) -> Tensor:
@@ -141,6 +141,14 @@ class _Watched:
         self.control, self.rank, self.size = control, rank, control.size
         self.reduce_seconds = self.wait_seconds = 0.0
 
+    def attach(self, weights: Tensor, moments: list[Tensor]) -> Attached:
+        """Everything stays this process's own: every rank moves all weights, in the same way."""
+        self._attached = _private(weights, moments)
+        return self._attached
+
+    def settle(self) -> None:
+        """Nobody to wait for: the weights are this rank's own."""
+
     def alive(self) -> None:
         """Count up this worker's sign of life."""
         self.control.heartbeats[self.rank] += 1
@@ -156,15 +164,7 @@ class _Watched:
 class Waiting(_Watched):
     """The group of a worker that has not been told to go yet: it has a rank and nothing to average with."""
 
-    def attach(self, weights: Tensor, moments: list[Tensor]) -> Attached:
-        """Everything stays this process's own."""
-        return _private(weights, moments)
-
     def reduce(self) -> Tensor:
-        """Nobody is there yet."""
-        raise GroupBroken
-
-    def settle(self) -> None:
         """Nobody is there yet."""
         raise GroupBroken
 
@@ -263,11 +263,6 @@ class GlooGroup(_Watched):
             timeout=timedelta(seconds=10 * timeout),
         )
 
-    def attach(self, weights: Tensor, moments: list[Tensor]) -> Attached:
-        """Everything stays this process's own: every rank moves all weights, in the same way."""
-        self._attached = _private(weights, moments)
-        return self._attached
-
     def reduce(self) -> Tensor:
         """One all-reduce of the whole vector."""
         started = time.perf_counter()
@@ -276,9 +271,6 @@ class GlooGroup(_Watched):
         gradient.div_(self.size)
         self.reduce_seconds += time.perf_counter() - started
         return _norm(gradient)
-
-    def settle(self) -> None:
-        """Nobody to wait for: the weights are this rank's own."""
 
     def sum(self, values: Tensor) -> Tensor:
         """Gather and add in rank order, so that the result does not depend on how gloo routes."""

@@ -46,10 +46,10 @@ class Learner:
         attached = group.attach(self.weights, list(self._moments.values()))
         self.weights, self.gradient = attached.weights, attached.gradient
         self._moments = dict(zip(MOMENTS, attached.moments, strict=True))
-        parameters = list(self.policy.parameters())
-        for parameter, piece in zip(parameters, pieces_of(self.weights, parameters), strict=True):
+        self._parameters = list(self.policy.parameters())
+        for parameter, piece in zip(self._parameters, pieces_of(self.weights, self._parameters), strict=True):
             parameter.data = piece
-        self._gradients = pieces_of(self.gradient, parameters)
+        self._gradients = pieces_of(self.gradient, self._parameters)
         self.reduced, mine = attached.reduced, nn.Parameter(self.weights[attached.part])
         mine.grad = self.reduced
         training = self.config.training
@@ -89,7 +89,7 @@ class Learner:
             logits, values = self.policy(piece.observations)
             loss, figures = ppo_loss(logits, values, piece, self.config.ppo)
             share = len(piece) / len(minibatch)
-            found = torch.autograd.grad(loss * share, list(self.policy.parameters()))
+            found = torch.autograd.grad(loss * share, self._parameters)
             for gradient, part in zip(self._gradients, found, strict=True):
                 gradient.add_(part) if number else gradient.copy_(part)
             total += figures * share

@@ -1,10 +1,8 @@
 """The run directory: who owns it, what is in it, and whether there is room for it."""
 
-import fcntl
 import json
 import os
 import shutil
-import socket
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -15,10 +13,10 @@ from rlcb.config import Config
 from rlcb.config_file import build_config
 from rlcb.env_names import procgen_game
 from rlcb.errors import CheckpointUnusable, ResourceError, UsageError
-from rlcb.files import Appender, sweep, write_json, write_whole
+from rlcb.files import Appender, sign_lock, sweep, try_lock, write_json, write_whole
 
 Note = Callable[[str], None]
-_LOCK = ".lock"
+LOCK = ".lock"
 
 
 @dataclass(frozen=True)
@@ -50,7 +48,7 @@ class RunDirectory:
     def release(self) -> None:
         """Give the directory up to others."""
         for folder, descriptor in self.locks:
-            (folder / _LOCK).unlink(missing_ok=True)
+            (folder / LOCK).unlink(missing_ok=True)
             os.close(descriptor)
 
 
@@ -137,21 +135,16 @@ def _open(path: Path, config: Config, algorithm: str, mode: str, note: Note) -> 
 def _lock(path: Path, note: Note) -> int:
     """Take the directory's lock, which the kernel drops when its owner dies; returns the open descriptor."""
     try:
-        descriptor = os.open(path / _LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+        descriptor = os.open(path / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
     except OSError as error:
         raise ResourceError(f"{path}: cannot be written to: {error.strerror}") from None
     owner = os.read(descriptor, 200).decode(errors="replace").strip()
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
+    if not try_lock(descriptor):
         os.close(descriptor)
-        raise UsageError(
-            f"{path}: in use by another run ({owner or 'just starting'}); choose another directory"
-        ) from None
+        raise UsageError(f"{path}: in use by another run ({owner or 'just starting'}); choose another directory")
     if owner:
         note(f"{path}: took over the lock of a process that is gone ({owner})")
-    os.ftruncate(descriptor, 0)
-    os.pwrite(descriptor, f"pid {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
+    sign_lock(descriptor)
     return descriptor
 
 
@@ -162,7 +155,7 @@ def _set_aside(path: Path, note: Note) -> None:
     while (target := path.with_name(f"{path.name}.{number}")).exists():
         number += 1
     try:
-        (path / _LOCK).unlink(missing_ok=True)
+        (path / LOCK).unlink(missing_ok=True)
         path.rename(target)
     except OSError as error:
         raise ResourceError(f"{path}: cannot be moved aside: {error.strerror}") from None

@@ -7,7 +7,8 @@ from itertools import combinations
 import numpy as np
 
 from rlcb.analysis.records import METRIC, METRICS, Group, Pair
-from rlcb.analysis.statistics import LEVEL, Difference, hedges_g, holm, welch
+from rlcb.analysis.statistics import Difference, hedges_g, holm, welch
+from rlcb.intervals import LEVEL
 
 NOT_SHOWN = "no difference shown"
 

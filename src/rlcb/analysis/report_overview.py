@@ -8,7 +8,8 @@ import numpy as np
 from rlcb.analysis.records import METRIC, ComparableSet, Group
 from rlcb.analysis.report_blocks import Block, Cell, Table, cells
 from rlcb.analysis.report_tables import Colours, name_cell, winner_cell
-from rlcb.analysis.statistics import LEVEL, RESAMPLES, Array, Interval, iqm, varies
+from rlcb.analysis.statistics import RESAMPLES, Array, Interval, iqm, varies
+from rlcb.intervals import LEVEL
 from rlcb.procgen_facts import normalized_score
 
 

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from rlcb.intervals import LEVEL, student_interval, welch_error
+
 Array = NDArray[np.float64]
 Interval = tuple[float, float]
 RESAMPLES = 10_000
 CURVE_RESAMPLES = 2_000  # per point of a curve, of which there are many
-LEVEL = 0.95
 
 
 @dataclass(frozen=True)
@@ -104,16 +105,13 @@ def welch(first: Array, second: Array) -> Difference | None:
     """Welch's t-test with the interval of the difference; None with a single value or without any variation."""
     if min(len(first), len(second)) < 2 or not (varies(first) or varies(second)):
         return None
-    from scipy.special import stdtr, stdtrit  # the t distribution, without the weight of scipy.stats
+    from scipy.special import stdtr
 
-    shares = np.array([first.var(ddof=1) / len(first), second.var(ddof=1) / len(second)])
-    error = float(np.sqrt(shares.sum()))
-    degrees = float(shares.sum() ** 2 / (shares**2 / (np.array([len(first), len(second)]) - 1)).sum())
+    error, degrees = welch_error(first, second)
     difference = float(first.mean() - second.mean())
     t = difference / error
-    margin = float(stdtrit(degrees, 0.5 * (1 + LEVEL))) * error
     p = float(2 * stdtr(degrees, -abs(t)))
-    return Difference(difference, (difference - margin, difference + margin), t, degrees, p)
+    return Difference(difference, student_interval(difference, error, degrees), t, degrees, p)
 
 
 def hedges_g(first: Array, second: Array) -> float | None:

@@ -6,6 +6,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from rlcb.errors import Diverged
+
 
 @dataclass(frozen=True)
 class EnvSpec:
@@ -52,3 +54,11 @@ class VectorEnv(Protocol):
 
     def close(self) -> None:
         """Release what the environment holds."""
+
+
+def refuse_infinite(step: Step) -> None:
+    """Refuse what is not a number before it reaches a rollout or a result."""
+    for what, values in (("reward", step.rewards), ("observation", step.observations)):
+        if values.dtype != np.uint8 and not np.isfinite(values).all():
+            index = int(np.argwhere(~np.isfinite(values))[0][0])
+            raise Diverged(f"environment {index} returned a {what} that is not finite")

@@ -11,11 +11,10 @@ from torch import nn
 
 from rlcb.config import EnvConfig
 from rlcb.env_names import procgen_game
-from rlcb.envs.base import Step
+from rlcb.envs.base import refuse_infinite
 from rlcb.envs.episodes import Episode, EpisodeCounter
 from rlcb.envs.gymnasium import GymnasiumEnv
 from rlcb.envs.procgen import ProcgenEnv
-from rlcb.errors import Diverged
 
 _STREAM = 0x5EED  # keeps these random numbers apart from training's, whatever the seeds
 
@@ -163,7 +162,7 @@ def play(env: Watched, actor: Actor, quotas: list[int]) -> Generator[Tally]:
             actions[active] = actor.act(observations[active], envs[active], len(quotas))
             step = env.step(actions)
             observations = step.observations
-            _refuse_infinite(step)
+            refuse_infinite(step)
             tally.steps += len(active)
             ended = counter.add(0, step.rewards, step.dones)
             if ended:
@@ -192,11 +191,3 @@ def _counter_of(counter: EpisodeCounter, places: NDArray[np.int64]) -> EpisodeCo
     smaller = EpisodeCounter(len(places))
     smaller.load({key: [values[place] for place in places.tolist()] for key, values in counter.state().items()})
     return smaller
-
-
-def _refuse_infinite(step: Step) -> None:
-    """An environment that returns nonsense must not end in a result."""
-    for what, values in (("reward", step.rewards), ("observation", step.observations)):
-        if values.dtype != np.uint8 and not np.isfinite(values).all():
-            index = int(np.argwhere(~np.isfinite(values))[0][0])
-            raise Diverged(f"environment {index} returned a {what} that is not finite")

@@ -14,13 +14,13 @@ from rlcb.console import warn
 from rlcb.env_names import procgen_game
 from rlcb.errors import ResourceError
 from rlcb.files import write_json
+from rlcb.intervals import student_interval, welch_error
 from rlcb.procgen_facts import has_success, normalized_score
 
 Evaluation = dict[str, Any]
 Interval = tuple[float, float] | None
 SCHEMA = 1
 LINE = "=" * 60
-_CONFIDENCE = 0.95
 _NORMAL_95 = 1.959963984540054  # the normal distribution's 97.5 % point
 
 
@@ -29,7 +29,7 @@ def mean_interval(values: Sequence[float]) -> Interval:
     deviation = sample_deviation(values)
     if not deviation:
         return None
-    return _around(float(np.mean(values)), deviation / math.sqrt(len(values)), len(values) - 1)
+    return student_interval(float(np.mean(values)), deviation / math.sqrt(len(values)), len(values) - 1)
 
 
 def difference_interval(first: Sequence[float], second: Sequence[float]) -> Interval:
@@ -37,9 +37,7 @@ def difference_interval(first: Sequence[float], second: Sequence[float]) -> Inte
     deviations = sample_deviation(first), sample_deviation(second)
     if deviations[0] is None or deviations[1] is None or not any(deviations):
         return None
-    parts = deviations[0] ** 2 / len(first), deviations[1] ** 2 / len(second)
-    freedom = sum(parts) ** 2 / (parts[0] ** 2 / (len(first) - 1) + parts[1] ** 2 / (len(second) - 1))
-    return _around(float(np.mean(first) - np.mean(second)), math.sqrt(sum(parts)), freedom)
+    return student_interval(float(np.mean(first) - np.mean(second)), *welch_error(first, second))
 
 
 def share_interval(successes: int, count: int) -> Interval:
@@ -56,16 +54,8 @@ def sample_deviation(values: Sequence[float]) -> float | None:
     """Standard deviation with ddof 1; None for fewer than two values."""
     if len(values) < 2:
         return None
-    return (
-        float(np.std(values, ddof=1)) if min(values) < max(values) else 0.0
-    )  # equal values must not round to a spread
-
-
-def _around(middle: float, error: float, freedom: float) -> tuple[float, float]:
-    from scipy.special import stdtrit
-
-    half = float(stdtrit(freedom, (1 + _CONFIDENCE) / 2)) * error
-    return middle - half, middle + half
+    # Equal values must not round to a spread.
+    return float(np.std(values, ddof=1)) if min(values) < max(values) else 0.0
 
 
 def evaluation_of(

@@ -1,10 +1,8 @@
 """A suite's directory: whose it is, what was planned, which runs are finished, whether there is room for the others."""
 
-import fcntl
 import json
 import os
 import shutil
-import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,11 +16,10 @@ from rlcb.config import Config
 from rlcb.config_file import build_config
 from rlcb.env_names import canonical_env_name
 from rlcb.errors import ResourceError, UsageError
-from rlcb.files import Appender, write_whole
-from rlcb.run import checkpoint_bytes
+from rlcb.files import Appender, sign_lock, try_lock, write_whole
+from rlcb.run import LOCK, checkpoint_bytes
 from rlcb.suite.settings import Suite, SuiteConfig, read_settings
 
-_LOCK = ".lock"
 _SETTINGS = "suite.yaml"
 _LOG_BYTES = 50 * 2**20  # what a run's metrics and console take on disk, generously
 _SHOWN = 6  # differences named in one message
@@ -85,36 +82,27 @@ def owned(output: Path) -> Iterator[None]:
         raise UsageError(f"--output-dir {output}: is a file")
     try:
         output.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(output / _LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+        descriptor = os.open(output / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
     except OSError as error:
         raise ResourceError(f"{error.filename}: cannot be written to: {error.strerror}") from None
     try:
-        if not _try_lock(descriptor):
+        if not try_lock(descriptor):
             owner = os.read(descriptor, 200).decode(errors="replace").strip() or "just starting"
             raise UsageError(f"--output-dir {output}: a suite is running there ({owner}); choose another directory")
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"pid {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
+        sign_lock(descriptor)
         yield
     finally:
         os.close(descriptor)
 
 
-def _try_lock(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True
-
-
 def in_use(run: SuiteRun) -> bool:
     """Whether a training process still holds the run's directory."""
     try:
-        descriptor = os.open(run.path / _LOCK, os.O_RDONLY)
+        descriptor = os.open(run.path / LOCK, os.O_RDONLY)
     except OSError:
         return False
     try:
-        return not _try_lock(descriptor)
+        return not try_lock(descriptor)
     finally:
         os.close(descriptor)
 

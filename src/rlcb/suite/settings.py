@@ -1,6 +1,5 @@
 """What a benchmark suite consists of: its YAML file and flags, checked, and the configuration of every kind of run."""
 
-import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from rlcb.config import Config, fields
-from rlcb.config_file import build_config
+from rlcb.config_file import build_config, meant
 from rlcb.env_names import canonical_env_name, procgen_game
 from rlcb.errors import UsageError
 from rlcb.launch import ALGORITHMS, check_device
@@ -122,7 +121,7 @@ def _read(path: Path) -> tuple[dict[str, Any], Sources]:
     values = read_yaml(path, "keys such as 'seeds:' and 'duration_hours:'")
     for key in values:
         if key not in SuiteConfig.model_fields:
-            raise UsageError(f"{path}: unknown key {key}{_meant(key, SuiteConfig.model_fields)}")
+            raise UsageError(f"{path}: unknown key {key}{meant(key, SuiteConfig.model_fields)}")
     return values, {key: f"{path}: {key}" for key in values}
 
 
@@ -130,11 +129,6 @@ def _as_mapping(value: Any, source: Sources) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise UsageError(f"{source['overrides']}: {value!r} is not valid; must be config keys with their values")
     return value
-
-
-def _meant(word: str, known: Iterable[str]) -> str:
-    close = difflib.get_close_matches(word, list(known), 1, cutoff=0.5)
-    return f"; did you mean {close[0]}?" if close else f"; valid: {', '.join(known)}"
 
 
 def _first_problem(error: ValidationError, source: Sources) -> str:
@@ -151,7 +145,7 @@ def _checked(settings: SuiteConfig, source: Sources) -> SuiteConfig:
     for key, names in known.items():
         for name in getattr(settings, key):
             if name not in names:
-                raise UsageError(f"{source[key]}: {name!r} does not exist{_meant(name, names)}")
+                raise UsageError(f"{source[key]}: {name!r} does not exist{meant(name, names)}")
     for algorithm in settings.algorithms:
         if not pairs_of([algorithm], settings.modes):
             have = ", ".join(ALGORITHMS[algorithm])
@@ -176,12 +170,12 @@ def _check_overrides(settings: SuiteConfig, source: Sources) -> None:
         if key in _DECIDED:
             raise UsageError(f"{where}.{key}: is decided by {_DECIDED[key]} in a suite")
         if key not in PASSED_ON:
-            raise UsageError(f"{where}: unknown key {key}{_meant(key, PASSED_ON)}")
+            raise UsageError(f"{where}: unknown key {key}{meant(key, PASSED_ON)}")
     if isinstance(settings.config, dict):
         pairs = [f"{algorithm}_{mode}" for algorithm, mode in settings.pairs]
         for pair in settings.config:
             if pair not in pairs:
-                raise UsageError(f"{source['config']}: unknown key {pair}{_meant(pair, pairs)}")
+                raise UsageError(f"{source['config']}: unknown key {pair}{meant(pair, pairs)}")
 
 
 def _short_name(game: str, source: Sources) -> str:
