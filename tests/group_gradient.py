@@ -13,11 +13,11 @@ from typing import Any
 
 import torch
 
-from rlcb.algorithms.ppo import Batch
+from rlcb.algorithms.batch import Samples
+from rlcb.algorithms.ppo import make_samples
 from rlcb.config_file import build_config
 from rlcb.execution.state import Worker
 from rlcb.group import Control, SharedMemoryGroup, SoloGroup
-from rlcb.learner import make_batch
 
 CONFIG = build_config(None, {"num_envs": ("", 8), "n_steps": ("", 16), "batch_size": ("", 128), "n_epochs": ("", 1)})
 
@@ -30,7 +30,7 @@ def member(rank: int, size: int, control: int, memory: int, result: str) -> None
     before = worker.learner.weights.clone()
     rollout = worker.collector.collect()
     rewards = torch.randn(rollout.rewards.shape, generator=torch.Generator().manual_seed(rank))
-    batch = make_batch(rollout, rewards, 0.999, 0.95)
+    batch = make_samples(rollout, rewards, 0.999, 0.95)
     worker.learner.gradient_of(batch)
     norm = group.reduce()
     content: dict[str, Any] = {"part": worker.learner.reduced.clone(), "norm": norm, "batch": dict(vars(batch))}
@@ -57,7 +57,7 @@ def main(size: int, folder: Path) -> None:
     if any(process.wait(timeout=300) for process in processes):
         sys.exit("a member of the group failed")
     found = [torch.load(path, weights_only=True) for path in results]
-    union = Batch(**{key: torch.cat([each["batch"][key] for each in found]) for key in found[0]["batch"]})
+    union = Samples(**{key: torch.cat([each["batch"][key] for each in found]) for key in found[0]["batch"]})
     alone = Worker(CONFIG, "cpu", env_threads=0, group=SoloGroup())
     alone.learner.gradient_of(union)
     expected, first = alone.learner.gradient, found[0]

@@ -37,7 +37,7 @@ def write_run(
     **settings: Any,
 ) -> Path:
     """Write a run that learns from the first of `rewards` to the second; `settings` are config keys."""
-    config = make_config(mode, workers, seed, updates, settings)
+    config = make_config(algorithm, mode, workers, seed, updates, settings)
     lines = make_lines(config, mode, updates, fps, rewards, noise)
     path.mkdir(parents=True)
     write_json(path / "run.json", {"algorithm": algorithm, "mode": mode, "format": 1})
@@ -51,16 +51,16 @@ def write_run(
     return path
 
 
-def make_config(mode: str, workers: int, seed: int, updates: int, settings: dict[str, Any]) -> Config:
+def make_config(algorithm: str, mode: str, workers: int, seed: int, updates: int, settings: dict[str, Any]) -> Config:
     """A configuration with `settings` in the sections where they belong."""
-    values = Config().model_dump()
+    values: dict[str, Any] = Config(algorithm=algorithm).as_used()
     values["env"]["seed"] = seed
     if mode == "parallel":
         values["parallel"] |= {"num_workers": workers, "num_envs_per_worker": 32 // workers}
     values["training"]["total_timesteps"] = updates * 4096
     for key, value in settings.items():
         next(section for section in values.values() if key in section)[key] = value
-    return Config.model_validate(values)
+    return Config.model_validate({"algorithm": algorithm, **values})
 
 
 def make_lines(
@@ -145,7 +145,7 @@ def make_benchmark(
         },
         "time_shares": {name: seconds / sum(spent.values()) for name, seconds in spent.items()},
         "hardware": hardware,
-        "config": config.model_dump(mode="json"),
+        "config": config.as_used(),
     }
 
 

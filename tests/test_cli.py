@@ -10,7 +10,7 @@ from conftest import CARTPOLE, ROOT, rlcb, run
 
 COMMANDS = (
     ["-m", "rlcb"], ["-m", "rlcb", "train"], ["-m", "rlcb", "doctor"],
-    ["train_timed.py"], ["train_ppo_sequential.py"], ["quick_test.py"],
+    ["train_timed.py"], ["train_ppo_sequential.py"], ["train_impala_parallel_timed.py"], ["quick_test.py"],
 )  # fmt: skip
 
 
@@ -40,6 +40,15 @@ def test_help_needs_none_of_the_heavy_packages(command: list[str]) -> None:
         (["train", "ppo", "--env", "CartPole-v9"], ["did you mean CartPole-v1"]),
         (["train", "ppo", "--env", "os:CartPole-v1"], ["colon"]),
         (["train", "ppo", "--num-envs", "0"], ["--num-envs", "from 1 to 16384"]),
+        (["train", "a3c", "--mode", "sequential"], ["--mode sequential", "a3c", "rlcb train a2c"]),
+        (
+            ["train", "impala", "--mode", "parallel", "--num-actors", "2", "--num-workers", "3"],
+            ["--num-actors and --num-workers mean the same here and differ"],
+        ),
+        (
+            ["train", "impala", "--mode", "parallel", "--num-actors", "2", "--num-envs-per-actor", "0"],
+            ["--num-envs-per-actor: 0", "from 1 to 16384"],
+        ),
         (["train", "ppo", "--config", "no/such.yaml"], ["no/such.yaml", "No such file"]),
         (["train", "ppo", "--resume", "no/such", "--seed", "3"], ["--seed", "resumed"]),
     ],

@@ -7,9 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from conftest import ROOT, rlcb
+from rlcb.catalog import ALGORITHMS, MODES
 from rlcb.commands.flags import flag_of
 from rlcb.commands.train import FIXED_KEYS, TIMED_KEYS
-from rlcb.config import Config, fields
+from rlcb.config import Config, all_keys, fields
 from rlcb.config_file import build_config
 from rlcb.errors import UsageError
 from rlcb.yamlfile import parse_scalar
@@ -53,27 +54,56 @@ hardware:
   device: "cpu"
   num_threads: null
 """
+# The IMPALA example in circulation, with its own names for two of the coefficients.
+IMPALA_EXAMPLE = """
+env:
+  name: "procgen-coinrun-v0"
+  seed: 42
+training:
+  num_envs: 48
+  n_steps: 128
+  total_timesteps: 25_000_000
+  learning_rate: 0.0001
+impala:
+  vtrace_clip_rho_threshold: 1.0
+  vtrace_clip_pg_rho_threshold: 1.0
+  entropy_coef: 0.01
+  value_coef: 0.5
+  max_grad_norm: 40.0
+hardware:
+  device: "cpu"
+  num_threads: 16
+"""
+EIGHT = "training: {n_steps: 128, batch_size: 1024}"  # environments of IMPALA in a minibatch
+PAIRS = [(algorithm, mode) for algorithm, modes in MODES.items() for mode in modes]
 
 
-def load(tmp_path: Path, text: str | bytes) -> Config:
+def load(tmp_path: Path, text: str | bytes, algorithm: str = "ppo", mode: str = "sequential") -> Config:
     path = tmp_path / "some.yaml"
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
-    return build_config(path, {})
+    return build_config(path, {}, mode=mode, algorithm=algorithm)
 
 
 def test_every_shipped_config_loads() -> None:
     files = sorted((ROOT / "config").glob("*.yaml"))
-    expected = {
-        f"ppo_{mode}{machine}" for mode in ("sequential", "parallel") for machine in ("", "_ryzen7", "_highend")
-    }
-    assert {*expected, "ppo_paper"} <= {file.stem for file in files}
+    usual = {f"{algorithm}_{mode}" for algorithm, mode in PAIRS}
+    machines = {f"{algorithm}_{mode}_{machine}" for algorithm in ("ppo", "impala") for mode in MODES[algorithm]
+                for machine in ("ryzen7", "highend")}  # fmt: skip
+    assert usual | machines | {"ppo_paper"} <= {file.stem for file in files}
     for file in files:
-        config = build_config(file, {}, mode="parallel" if "parallel" in file.stem else "sequential")
+        mode = "parallel" if "parallel" in file.stem else "sequential"
+        config = build_config(file, {}, mode=mode, algorithm=file.stem.split("_")[0])
         assert config.rollout_size % config.minibatch_size == 0
+        assert config.minibatch_items > 0
 
 
-def test_default_config_file_says_what_the_defaults_are() -> None:
-    assert build_config(ROOT / "config" / "ppo_sequential.yaml", {}) == build_config(None, {})
+@pytest.mark.parametrize("algorithm", [algorithm for algorithm, mode in PAIRS if mode == "sequential"])
+def test_default_config_file_says_what_the_defaults_are(algorithm: str) -> None:
+    file = ROOT / "config" / f"{algorithm}_sequential.yaml"
+    found, expected = build_config(file, {}, algorithm=algorithm), build_config(None, {}, algorithm=algorithm)
+    if ALGORITHMS[algorithm].whole_rollout:  # updates so short that the file logs and saves fewer of them
+        found = found.model_copy(update={"logging": expected.logging})
+    assert found == expected
 
 
 def test_numbers_of_the_machine_configs() -> None:
@@ -89,6 +119,19 @@ def test_numbers_of_the_machine_configs() -> None:
     assert (paper.training.learning_rate, paper.training.network, paper.ppo.clip_value) == (5e-4, "impala", True)
 
 
+@pytest.mark.parametrize(("machine", "actors", "each"), [("", 4, 8), ("_ryzen7", 4, 12), ("_highend", 7, 16)])
+def test_numbers_of_the_impala_configs(machine: str, actors: int, each: int) -> None:
+    sequential = build_config(ROOT / "config" / f"impala_sequential{machine}.yaml", {}, algorithm="impala")
+    file = ROOT / "config" / f"impala_parallel{machine}.yaml"
+    parallel = build_config(file, {}, mode="parallel", algorithm="impala")
+    assert (parallel.parallel.num_workers, parallel.parallel.num_envs_per_worker) == (actors, each)
+    assert sequential.env.num_envs == parallel.env.num_envs == actors * each
+    assert sequential.training == parallel.training
+    assert sequential.impala == parallel.impala
+    assert (sequential.training.n_steps, sequential.training.gamma) == (128, 0.999)
+    assert (sequential.impala.ent_coef, sequential.impala.vf_coef, sequential.impala.max_grad_norm) == (0.01, 0.5, 40)
+
+
 def test_both_placements_of_keys_mean_the_same(tmp_path: Path) -> None:
     config = load(tmp_path, EVERYTHING_UNDER_TRAINING)
     assert (config.env.num_envs, config.ppo.clip_range, config.hardware.num_threads) == (64, 0.2, 16)
@@ -99,6 +142,65 @@ def test_both_placements_of_keys_mean_the_same(tmp_path: Path) -> None:
 def test_round_trip_through_yaml(tmp_path: Path) -> None:
     config = load(tmp_path, EVERYTHING_UNDER_TRAINING)
     assert load(tmp_path, config.to_yaml()) == config
+
+
+@pytest.mark.parametrize(("algorithm", "mode"), PAIRS)
+def test_what_is_written_is_what_counts_and_reads_back_the_same(algorithm: str, mode: str, tmp_path: Path) -> None:
+    plain = build_config(None, {}, mode=mode, algorithm=algorithm)
+    changes = {"num_envs": 16, "n_steps": 32, "batch_size": 128, "gamma": 0.9, "ent_coef": 0.03, "max_grad_norm": 7.0,
+               "learning_rate": 1e-5, "n_epochs": 2, "lr_schedule": "linear", "num_workers": 2}  # fmt: skip
+    changes = {key: value for key, value in changes.items() if key not in ALGORITHMS[algorithm].without}
+    flags = {key: (flag_of(key), value) for key, value in changes.items()}
+    changed = build_config(None, flags, mode=mode, algorithm=algorithm)
+    for config in (plain, changed):
+        again = load(tmp_path, config.to_yaml(), algorithm, mode)
+        assert again == config
+        assert again.algorithm == algorithm
+    written = changed.as_used()
+    own = ALGORITHMS[algorithm].section
+    assert {entry.section for entry in ALGORITHMS.values()} & set(written) == {own}
+    assert {key: written[section][key] for section, key, _ in fields(algorithm) if key in changes} == changes
+
+
+@pytest.mark.parametrize(("algorithm", "mode"), PAIRS)
+def test_a_configuration_to_build_on_keeps_its_algorithm(algorithm: str, mode: str) -> None:
+    base = build_config(None, {"gamma": ("--gamma", 0.5)}, mode=mode, algorithm=algorithm)
+    assert build_config(None, {}, base=base, mode=mode) == base
+
+
+def test_the_impala_example_loads(tmp_path: Path) -> None:
+    config = load(tmp_path, IMPALA_EXAMPLE, "impala")
+    assert (config.env.num_envs, config.training.n_steps, config.rollout_size) == (48, 128, 6144)
+    assert (config.training.learning_rate, config.training.n_epochs) == (1e-4, 1)
+    impala = config.impala
+    assert (impala.ent_coef, impala.vf_coef, impala.max_grad_norm) == (0.01, 0.5, 40.0)
+    assert (impala.vtrace_clip_rho_threshold, impala.vtrace_clip_pg_rho_threshold) == (1.0, 1.0)
+    assert config.objective is impala
+    assert config.hardware.num_threads == 16
+    other = IMPALA_EXAMPLE.replace("entropy_coef: 0.01", "entropy_coef: 0.02").replace("value_coef: 0.5", "vf_coef: 1")
+    assert load(tmp_path, other.replace("rho_threshold: 1.0", "rho_threshold: 2.5"), "impala").impala.model_dump() == {
+        "vtrace_clip_rho_threshold": 2.5, "vtrace_clip_pg_rho_threshold": 2.5, "vtrace_clip_c_threshold": 1.0,
+        "ent_coef": 0.02, "vf_coef": 1.0, "max_grad_norm": 40.0,
+    }  # fmt: skip
+
+
+def test_minibatches_of_impala_are_environments_with_all_their_steps(tmp_path: Path) -> None:
+    text = "env: {num_envs: 48}\ntraining: {n_steps: 64, batch_size: 1024}"
+    assert load(tmp_path, text, "impala").minibatch_items == 16
+    assert load(tmp_path, text, "ppo").minibatch_items == 1024
+    whole = load(tmp_path, text.replace("1024", "4096"), "impala")
+    assert (whole.minibatch_size, whole.minibatch_items) == (48 * 64, 48)
+
+
+def test_actors_are_the_workers_of_impala(tmp_path: Path) -> None:
+    text = f"{EIGHT}\nparallel: {{num_actors: 4, num_envs_per_actor: 12, num_learners: 2, num_slots: 6}}"
+    config = load(tmp_path, text, "impala", "parallel")
+    assert (config.parallel.num_workers, config.parallel.num_envs_per_worker, config.env.num_envs) == (4, 12, 48)
+    assert (config.parallel.num_learners, config.parallel.num_slots) == (2, 6)
+    assert load(tmp_path, text.replace("actor", "worker"), "impala", "parallel") == config
+    assert config.as_used()["parallel"].keys() == {
+        "num_workers", "num_envs_per_worker", "num_learners", "num_slots", "policy_update_frequency", "worker_timeout",
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -146,6 +248,64 @@ def test_bad_files_are_refused_in_one_line(tmp_path: Path, text: str | bytes, wo
         assert word in message
 
 
+@pytest.mark.parametrize(
+    ("algorithm", "text", "words"),
+    [
+        ("ppo", "impala: {max_grad_norm: 3}", ["section 'impala' is for impala, this is ppo"]),
+        ("impala", "ppo: {clip_range: 0.1}", ["section 'ppo' is for ppo, this is impala"]),
+        ("ppo", "ppo: {entropy_coef: 0.1}", ["unknown key ppo.entropy_coef", "did you mean"]),
+        ("ppo", "parallel: {num_actors: 4}", ["unknown key parallel.num_actors"]),
+        ("ppo", "parallel: {num_slots: 4}", ["unknown key parallel.num_slots"]),
+        ("ppo", "ppo: {vtrace_clip_c_threshold: 1}", ["unknown key ppo.vtrace_clip_c_threshold"]),
+        ("impala", "training: {clip_range: 0.1}", ["unknown key training.clip_range"]),
+        ("impala", "impala: {clip_value: true}", ["unknown key impala.clip_value"]),
+        ("impala", "parallel: {backend: gloo}", ["unknown key parallel.backend"]),
+        ("ppo", "a2c: {ent_coef: 0.1}", ["section 'a2c' is for a2c and a3c, this is ppo"]),
+        ("a3c", "ppo: {ent_coef: 0.1}", ["section 'ppo' is for ppo, this is a3c"]),
+        ("a2c", "training: {batch_size: 64}", ["unknown key training.batch_size"]),
+        ("a3c", "training: {n_epochs: 2}", ["unknown key training.n_epochs"]),
+        ("a3c", "training: {optimizer: adam}", ["unknown key training.optimizer"]),
+        ("impala", "impala: {entropy_coef: -1}", ["impala.entropy_coef: -1", "from 0 to 10"]),
+        ("impala", "impala: {ent_coef: 0.1, entropy_coef: 0.2}", ["given twice", "impala.ent_coef says 0.1", "0.2"]),
+        ("impala", "parallel: {num_workers: 2, num_actors: 3}", ["given twice", "2", "parallel.num_actors says 3"]),
+        ("impala", "parallel: {num_actors: 0}", ["parallel.num_actors: 0", "from 1 to 1024"]),
+        ("impala", "parallel: {num_actors: 3}", ["parallel.num_actors: 3", "cannot share 32"]),
+        ("impala", EIGHT.replace("1024", "64"), ["training.batch_size: 64", "whole unrolls", " 128"]),
+        ("impala", EIGHT.replace("128", "96"), ["training.batch_size: 1024", "whole unrolls", " 768"]),
+        ("impala", f"{EIGHT}\nparallel: {{num_learners: 3}}", ["num_learners: 3", "the 8 environments", "2 and 4"]),
+        ("impala", f"{EIGHT}\nparallel: {{num_learners: 9}}", ["num_learners: 9", "the 8 environments", "8 would do"]),
+        ("impala", "parallel: {num_slots: 3}", ["parallel.num_slots: 3", "4 actors", "at least 4"]),
+    ],
+)
+def test_what_an_algorithm_does_not_have_or_cannot_divide(
+    algorithm: str, text: str, words: list[str], tmp_path: Path
+) -> None:
+    with pytest.raises(UsageError) as caught:
+        load(tmp_path, text, algorithm, "parallel")
+    message = str(caught.value)
+    assert "some.yaml" in message
+    assert "\n" not in message
+    for word in words:
+        assert word in message
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "flag", "value"),
+    [
+        ("impala", "--clip-range", "0.1"),
+        ("impala", "--backend", "gloo"),
+        ("ppo", "--num-slots", "8"),
+        ("a2c", "--batch-size", "64"),
+    ],
+)
+def test_a_flag_for_what_an_algorithm_does_not_have_is_refused(
+    algorithm: str, flag: str, value: str, tmp_path: Path
+) -> None:
+    done = rlcb("train", algorithm, flag, value, "--output-dir", tmp_path / "run")
+    done.assert_one_line_error(2, flag, algorithm)
+    assert not (tmp_path / "run").exists()
+
+
 def test_bomb_of_aliases_and_huge_file_are_refused(tmp_path: Path) -> None:
     bomb = "a: &a [x, x]\n" + "\n".join(f"b{i}: &b{i} [*{'a' if i == 0 else f'b{i - 1}'}, x]" for i in range(30))
     with pytest.raises(UsageError, match="aliases"):
@@ -188,15 +348,33 @@ OUT_OF_RANGE = {
     "network": ("resnet", None),
     "lr_schedule": ("cosine",),
     "distribution_mode": ("exploration", 1),
+    "optimizer": ("sgd", None),
+    "rms_eps": (0, -1, float("nan")),
+    "rms_decay": (-0.1, 1, float("nan")),
 }
-CASES = [(key, value) for key, values in OUT_OF_RANGE.items() for value in values]
+OUT_OF_RANGE_IN_IMPALA = {
+    "vtrace_clip_rho_threshold": (-1, float("nan"), float("inf"), "high"),
+    "vtrace_clip_c_threshold": (-0.1, None),
+    "vtrace_clip_pg_rho_threshold": (-1, float("inf")),
+    "ent_coef": (-0.1, float("inf")),
+    "max_grad_norm": (0, -40),
+    "num_learners": (0, -1, 1.5, 2000),
+    "num_slots": (0, -1, "many"),
+    "policy_update_frequency": (0, -1, None),
+}
+CASES = [
+    (algorithm, key, value)
+    for algorithm, table in (("ppo", OUT_OF_RANGE), ("impala", OUT_OF_RANGE_IN_IMPALA))
+    for key, values in table.items()
+    for value in values
+]
 
 
-@pytest.mark.parametrize(("key", "value"), CASES)
-def test_values_out_of_range_name_the_flag_and_the_range(key: str, value: object) -> None:
+@pytest.mark.parametrize(("algorithm", "key", "value"), CASES)
+def test_values_out_of_range_name_the_flag_and_the_range(algorithm: str, key: str, value: object) -> None:
     assert len(CASES) >= 40
     with pytest.raises(UsageError) as caught:
-        build_config(None, {key: (flag_of(key), value)})
+        build_config(None, {key: (flag_of(key), value)}, algorithm=algorithm)
     assert flag_of(key) in str(caught.value)
     assert "must be" in str(caught.value)
 
@@ -228,9 +406,19 @@ def test_an_indivisible_batch_is_answered_with_divisors(num_envs: int, n_steps: 
         assert below < batch_size < above
 
 
-def test_every_key_has_one_flag_and_one_home() -> None:
-    keys = [key for _, key, _ in fields()]
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_every_key_has_one_flag_and_one_home(algorithm: str) -> None:
+    keys = [key for _, key, _ in fields(algorithm)]
     assert len(set(keys)) == len(keys)
     assert len({flag_of(key) for key in keys}) == len(keys)
-    assert set(TIMED_KEYS) < set(FIXED_KEYS) <= set(keys)
-    assert all(field.description for _, _, field in fields())
+    without = set(ALGORITHMS[algorithm].without)
+    assert set(TIMED_KEYS) - without <= set(keys) <= set(all_keys()) - without
+    assert all(field.description for _, _, field in fields(algorithm))
+    aliases = ALGORITHMS[algorithm].aliases
+    assert set(aliases.values()) <= set(keys)
+    assert not set(aliases) & set(all_keys())
+
+
+def test_the_documented_scripts_have_flags_for_keys_that_exist() -> None:
+    assert set(TIMED_KEYS) < set(FIXED_KEYS) <= {key for _, key, _ in fields("ppo")}
+    assert set(all_keys()) == {key for algorithm in ALGORITHMS for _, key, _ in fields(algorithm)}

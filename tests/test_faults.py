@@ -163,15 +163,17 @@ def test_a_read_only_directory_is_refused_before_any_training(tmpfs: Callable[[s
 def test_one_update_that_is_not_finite_is_left_out_and_counted(tmp_path: Path) -> None:
     arguments = ["train", "ppo", *CARTPOLE, "--total-timesteps", "1280", "--output-dir", str(tmp_path / "run")]
     done = run([sys.executable, "-c", textwrap.dedent(f"""
-        import sys, rlcb.learner as learner
+        import sys
+        from dataclasses import replace
+        from rlcb.algorithms.table import TABLE
         from rlcb.cli import main
-        real, calls = learner.ppo_loss, 0
+        real, calls = TABLE["ppo"], 0
         def sometimes(*arguments):
             global calls
             calls += 1
-            loss, figures = real(*arguments)
+            loss, figures = real.loss(*arguments)
             return (loss * float("nan") if calls == 3 else loss), figures
-        learner.ppo_loss = sometimes
+        TABLE["ppo"] = replace(real, loss=sometimes)
         sys.exit(main({arguments!r}))
     """)])  # fmt: skip
     assert done.returncode == 0, done.stderr

@@ -7,15 +7,16 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlcb.algorithms.ppo import STATISTICS, Batch, ppo_loss
+from rlcb.algorithms.batch import Samples
+from rlcb.algorithms.ppo import STATISTICS, make_samples, ppo_loss
 from rlcb.config import PpoConfig
 from rlcb.config_file import build_config
 from rlcb.execution.state import Worker
 from rlcb.group import SoloGroup
-from rlcb.learner import Learner, make_batch, pieces_of
+from rlcb.learner import Learner, pieces_of
 
 
-def random_batch(n: int, num_actions: int, seed: int) -> tuple[torch.Tensor, torch.Tensor, Batch]:
+def random_batch(n: int, num_actions: int, seed: int) -> tuple[torch.Tensor, torch.Tensor, Samples]:
     generator = torch.Generator().manual_seed(seed)
 
     def normal(*shape: int) -> torch.Tensor:
@@ -23,10 +24,10 @@ def random_batch(n: int, num_actions: int, seed: int) -> tuple[torch.Tensor, tor
 
     actions = torch.randint(num_actions, (n,), generator=generator)
     old = torch.log_softmax(normal(n, num_actions), 1).gather(1, actions[:, None])[:, 0]
-    return normal(n, num_actions), normal(n), Batch(normal(n, 3), actions, old, normal(n), normal(n), normal(n))
+    return normal(n, num_actions), normal(n), Samples(normal(n, 3), actions, old, normal(n), normal(n), normal(n))
 
 
-def slow_loss(logits: torch.Tensor, values: torch.Tensor, batch: Batch, ppo: PpoConfig) -> dict[str, float]:
+def slow_loss(logits: torch.Tensor, values: torch.Tensor, batch: Samples, ppo: PpoConfig) -> dict[str, float]:
     """The same objective, sample by sample in Python floats."""
     sums = dict.fromkeys(STATISTICS, 0.0)
     n = len(batch)
@@ -70,7 +71,7 @@ def test_loss_is_the_slow_one(n: int, num_actions: int, seed: int, clip_value: b
 def test_clipping_stops_the_gradient_of_ratios_that_went_too_far() -> None:
     logits, values, batch = random_batch(4, 3, 0)
     logits.requires_grad_()
-    far = Batch(**{**vars(batch), "log_probs": batch.log_probs - 5, "advantages": torch.ones(4, dtype=torch.float64)})
+    far = Samples(**{**vars(batch), "log_probs": batch.log_probs - 5, "advantages": torch.ones(4, dtype=torch.float64)})
     ppo_loss(logits, values, far, PpoConfig(ent_coef=0.0, vf_coef=0.0))[0].backward()
     assert logits.grad is not None
     assert float(logits.grad.abs().max()) == 0.0
@@ -82,11 +83,11 @@ def make_worker(**values: object) -> Worker:
     return Worker(config, "cpu", env_threads=0, group=SoloGroup())
 
 
-def learner_and_batch(**values: object) -> tuple[Learner, Batch]:
+def learner_and_batch(**values: object) -> tuple[Learner, Samples]:
     worker = make_worker(**values)
     rollout = worker.collector.collect()
     rewards = torch.randn(rollout.rewards.shape, generator=torch.Generator().manual_seed(5))
-    batch = make_batch(rollout, rewards, 0.99, 0.95)
+    batch = make_samples(rollout, rewards, 0.99, 0.95)
     worker.env.close()
     return worker.learner, batch
 
@@ -165,19 +166,21 @@ def test_a_gradient_that_is_not_finite_is_left_out() -> None:
 def test_advantages_are_normalised_per_minibatch() -> None:
     learner, batch = learner_and_batch()
     indices = torch.randperm(256, generator=torch.Generator().manual_seed(1)).view(2, 128)
-    for row, (mean, deviation) in zip(indices, learner._advantage_scales(batch.advantages, indices), strict=True):
-        scaled = (batch.advantages[row] - mean) / deviation
+    scales = learner._advantage_scales(batch, indices)
+    assert scales is not None
+    for row, (mean, deviation) in zip(indices, scales, strict=True):
+        scaled = batch.select(row).scaled(mean, deviation).advantages
         assert float(scaled.mean()) == pytest.approx(0, abs=1e-5)
         assert float(scaled.std()) == pytest.approx(1, abs=1e-4)
     plain, _ = learner_and_batch(normalize_advantages=False)
-    assert plain._advantage_scales(batch.advantages, indices).tolist() == [[0.0, 1.0]] * 2
+    assert plain._advantage_scales(batch, indices) is None
 
 
 def test_explained_variance_of_an_update() -> None:
     worker = make_worker(normalize_rewards=False, n_epochs=1)
     rollout = worker.collector.collect()
     rewards = torch.randn(rollout.rewards.shape, generator=torch.Generator().manual_seed(5))
-    batch = make_batch(rollout, rewards, worker.config.training.gamma, worker.config.training.gae_lambda)
+    batch = make_samples(rollout, rewards, worker.config.training.gamma, worker.config.training.gae_lambda)
     expected = 1 - float((batch.returns - batch.values).var() / batch.returns.var())
     assert worker.learner.update(rollout, rewards, 1e-4).metrics["value/explained_variance"] == pytest.approx(
         expected, abs=1e-4

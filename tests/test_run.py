@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from conftest import CARTPOLE, TINY, rlcb, run, wait_for_line
+from rlcb.config import fields
 from rlcb.config_file import build_config
 
 Start = Callable[..., subprocess.Popen[str]]
@@ -47,7 +48,12 @@ def test_every_promised_file_is_there(finished: Path) -> None:
 def test_config_is_the_one_used_and_complete(finished: Path) -> None:
     config = build_config(finished / "config.yaml", {})
     assert (config.env.name, config.env.num_envs, config.training.total_timesteps) == ("CartPole-v1", 8, 3072)
-    assert yaml.safe_load((finished / "config.yaml").read_text()) == config.model_dump(mode="json")
+    written = yaml.safe_load((finished / "config.yaml").read_text())
+    assert [(section, key) for section in written for key in written[section]] == [
+        (section, key) for section, key, _ in fields("ppo")
+    ]
+    everything = config.model_dump(mode="json")
+    assert all(everything[section].items() >= written[section].items() for section in written)
 
 
 def test_benchmark_metrics(finished: Path) -> None:

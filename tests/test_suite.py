@@ -15,6 +15,7 @@ import psutil
 import pytest
 
 from conftest import ROOT, TINY, rlcb, wait_for_file, wait_for_line
+from rlcb.catalog import MODES
 from rlcb.errors import ResourceError, UsageError
 from rlcb.suite.display import Display, time_note
 from rlcb.suite.plan import check_room, refuse_differences, result_of, resumable, runs_of, store, stored
@@ -78,6 +79,14 @@ def test_a_mode_that_an_algorithm_lacks_is_left_out_for_that_one() -> None:
     ]
 
 
+def test_a_suite_of_all_algorithms_runs_each_in_the_modes_it_has() -> None:
+    suite = build_suite(None, flags(algorithms=list(MODES), duration_hours=1, num_envs=16, batch_size=512))
+    assert list(suite.configs) == [f"{algorithm}_{mode}" for algorithm, modes in MODES.items() for mode in modes]
+    assert all(config.env.num_envs == 16 for config in suite.configs.values())
+    assert suite.configs["ppo_sequential"].minibatch_size == 512
+    assert suite.configs["a2c_sequential"].minibatch_size == 16 * suite.configs["a2c_sequential"].training.n_steps
+
+
 def test_num_envs_is_the_total_in_either_mode() -> None:
     suite = build_suite(None, flags(num_envs=16, num_workers=2, batch_size=512, total_timesteps=1e5))
     for pair in ("ppo_sequential", "ppo_parallel"):
@@ -107,6 +116,24 @@ def test_a_config_file_for_one_kind_of_run(tmp_path: Path) -> None:
     assert configs["ppo_sequential"].training.n_steps == 16
     assert configs["ppo_sequential"].logging.log_dir is None
     assert configs["ppo_parallel"].training.n_steps == 128
+
+
+def test_an_override_goes_to_the_algorithms_that_have_the_key(tmp_path: Path) -> None:
+    file = tmp_path / "suite.yaml"
+    file.write_text(
+        "algorithms: [ppo, impala]\nduration_hours: 1\noverrides: {num_envs: 16, clip_range: 0.1, num_slots: 9}\n"
+    )
+    suite = build_suite(file, flags(ent_coef=0.03, backend="gloo"))
+    assert list(suite.configs) == ["ppo_sequential", "ppo_parallel", "impala_sequential", "impala_parallel"]
+    for pair, config in suite.configs.items():
+        assert config.algorithm == pair.split("_")[0]
+        assert (config.env.num_envs, config.objective.ent_coef) == (16, 0.03)
+    assert suite.configs["ppo_parallel"].ppo.clip_range == 0.1
+    assert suite.configs["ppo_parallel"].parallel.backend == "gloo"
+    assert suite.configs["impala_parallel"].parallel.num_slots == 9
+    assert suite.configs["ppo_parallel"].parallel.num_slots is None
+    store(tmp_path, suite)
+    assert stored(tmp_path) == suite
 
 
 @pytest.mark.parametrize(("name", "runs"), [("quick", 2), ("ppo", 6)])
@@ -150,6 +177,14 @@ def test_the_shipped_suites_load_and_give_both_modes_the_same_work(name: str, ru
         ("overrides: {seed: 3}", ["overrides.seed", "decided by seeds"]),
         ("overrides: {num_envs: 0}", ["overrides.num_envs: 0", "from 1 to 16384"]),
         ("overrides: {num_envs: 32, num_workers: 3}", ["overrides.num_workers", "3 workers cannot share 32"]),
+        ("algorithms: [a3c]\nmodes: [sequential]", ["modes: a3c has none of these modes; it has parallel"]),
+        ("algorithms: [a2c]\noverrides: {batch_size: 64}", ["overrides.batch_size: is for ppo and impala", "has a2c"]),
+        ("overrides: {num_slots: 9}", ["overrides.num_slots: is for impala, this suite has ppo"]),
+        ("algorithms: [impala]\noverrides: {clip_range: 0.1}", ["overrides.clip_range: is for ppo", "has impala"]),
+        (
+            "algorithms: [ppo, impala]\noverrides: {num_slots: 2}",
+            ["overrides.num_slots: 2 slots do not hold", "4 actors", "at least 4"],
+        ),
         ("games: [coinrun, maze]\noverrides: {distribution_mode: memory}", ["coinrun has no mode 'memory'"]),
         ("config: {ppo_paralel: x.yaml}", ["config: unknown key ppo_paralel", "did you mean ppo_parallel"]),
         ("config: no/such.yaml", ["no/such.yaml", "No such file"]),
@@ -180,6 +215,11 @@ def test_an_empty_suite_file_and_a_gpu_for_parallel_runs_are_refused_in_advance(
     file.write_text("duration_hours: 1\nmodes: [parallel]\noverrides: {device: cuda}\n")
     with pytest.raises(UsageError, match="parallel PPO runs on CPU cores"):
         build_suite(file, {})
+
+
+def test_a_flag_that_no_algorithm_of_the_suite_has_is_refused_by_its_name() -> None:
+    with pytest.raises(UsageError, match=r"^--num_slots: is for impala, this suite has ppo$"):
+        build_suite(None, flags(duration_hours=1, num_slots=9))
 
 
 def test_mistakes_on_the_command_line_are_one_line_and_exit_2(tmp_path: Path) -> None:

@@ -7,6 +7,8 @@ import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic.fields import FieldInfo
 
+from rlcb.catalog import ALGORITHMS
+
 # 25e6 is a float to YAML and a count to everybody else.
 _Whole = BeforeValidator(lambda value: int(value) if isinstance(value, float) and value.is_integer() else value)
 _Int = Annotated[int, _Whole]
@@ -42,6 +44,16 @@ class ParallelConfig(_Section):
     backend: Annotated[
         Literal["shared_memory", "gloo"], Field(description="how gradients cross: one machine's memory, or sockets")
     ] = "shared_memory"
+    num_learners: Annotated[
+        _Int | None, Field(ge=1, le=1024, description="IMPALA: learner processes; null: decided from the cores")
+    ] = None
+    num_slots: Annotated[
+        _Int | None,
+        Field(ge=1, le=65536, description="IMPALA: rollouts under way, bounds the policy lag; null: 2 per actor"),
+    ] = None
+    policy_update_frequency: Annotated[
+        _Int, Field(ge=1, le=10**6, description="IMPALA: updates between the weights that actors get")
+    ] = 1
     worker_timeout: Annotated[
         float, Field(gt=0, le=86400, description="seconds without a sign of life before a worker is replaced")
     ] = 60.0
@@ -60,13 +72,18 @@ class TrainingConfig(_Section):
         _Int | None, Field(ge=1, le=2**24, description="samples per backward pass: less memory, same gradient")
     ] = None
     n_epochs: Annotated[_Int, Field(ge=1, le=1000, description="passes over each rollout")] = 4
-    learning_rate: Annotated[float, Field(gt=0, description="Adam's step size")] = 3e-4
+    optimizer: Annotated[Literal["adam", "rmsprop"], Field(description="how gradients move the weights")] = "adam"
+    learning_rate: Annotated[float, Field(gt=0, description="the optimizer's step size")] = 3e-4
     lr_schedule: Annotated[
         Literal["constant", "linear"], Field(description="keep the learning rate, or take it down to 0")
     ] = "constant"
     adam_eps: Annotated[float, Field(gt=0, le=1, description="Adam's epsilon")] = 1e-5
+    rms_eps: Annotated[float, Field(gt=0, le=10, description="RMSProp's epsilon, added to the root")] = 0.01
+    rms_decay: Annotated[float, Field(ge=0, lt=1, description="RMSProp's memory of squared gradients")] = 0.99
     gamma: Annotated[float, Field(ge=0, le=1, description="discount of future rewards")] = 0.999
-    gae_lambda: Annotated[float, Field(ge=0, le=1, description="GAE's λ: 0 one step, 1 the whole return")] = 0.95
+    gae_lambda: Annotated[
+        float, Field(ge=0, le=1, description="GAE's λ, IMPALA: V-trace's; 0 one step, 1 the whole return")
+    ] = 0.95
     network: Annotated[
         Literal["auto", "nature", "impala", "mlp"],
         Field(description="auto: nature for images, mlp for vectors"),
@@ -86,6 +103,30 @@ class PpoConfig(_Section):
     vf_coef: Annotated[float, Field(ge=0, le=100, description="weight of the value loss")] = 0.5
     max_grad_norm: Annotated[float, Field(gt=0, le=1e6, description="gradient norm is clipped to this")] = 0.5
     normalize_advantages: Annotated[bool, Field(description="per minibatch: mean 0, deviation 1")] = True
+
+
+class ImpalaConfig(_Section):
+    """The coefficients of IMPALA's objective, a sum over the samples of a minibatch."""
+
+    vtrace_clip_rho_threshold: Annotated[
+        float, Field(ge=0, le=1e6, description="ρ̄: ratios are cut here in the value targets")
+    ] = 1.0
+    vtrace_clip_c_threshold: Annotated[
+        float, Field(ge=0, le=1e6, description="c̄: ratios are cut here in how far back a surprise reaches")
+    ] = 1.0
+    vtrace_clip_pg_rho_threshold: Annotated[float, Field(ge=0, le=1e6, description="ρ̄ of the policy gradient")] = 1.0
+    ent_coef: Annotated[float, Field(ge=0, le=10, description="weight of the entropy bonus")] = 0.01
+    vf_coef: Annotated[float, Field(ge=0, le=100, description="weight of the value loss")] = 0.5
+    max_grad_norm: Annotated[float, Field(gt=0, le=1e6, description="gradient norm is clipped to this")] = 40.0
+
+
+class A2cConfig(_Section):
+    """The coefficients of the objective of A2C and A3C."""
+
+    ent_coef: Annotated[float, Field(ge=0, le=10, description="weight of the entropy bonus")] = 0.01
+    vf_coef: Annotated[float, Field(ge=0, le=100, description="weight of the value loss")] = 0.5
+    max_grad_norm: Annotated[float, Field(gt=0, le=1e6, description="gradient norm is clipped to this")] = 0.5
+    normalize_advantages: Annotated[bool, Field(description="per update: mean 0, deviation 1")] = False
 
 
 class LoggingConfig(_Section):
@@ -114,12 +155,15 @@ class HardwareConfig(_Section):
 
 
 class Config(_Section):
-    """A whole run."""
+    """A whole run. `algorithm` says which of the algorithms' sections counts; the file does not name it."""
 
+    algorithm: Annotated[str, Field(exclude=True)] = "ppo"
     env: EnvConfig = EnvConfig()
     parallel: ParallelConfig = ParallelConfig()
     training: TrainingConfig = TrainingConfig()
     ppo: PpoConfig = PpoConfig()
+    impala: ImpalaConfig = ImpalaConfig()
+    a2c: A2cConfig = A2cConfig()
     logging: LoggingConfig = LoggingConfig()
     hardware: HardwareConfig = HardwareConfig()
 
@@ -130,22 +174,62 @@ class Config(_Section):
 
     @property
     def minibatch_size(self) -> int:
-        """Samples per optimizer step: batch_size, or the whole rollout where that is smaller."""
-        return min(self.training.batch_size, self.rollout_size)
+        """Samples per optimizer step: batch_size, or the whole rollout where that is smaller or always learned from."""
+        whole = ALGORITHMS[self.algorithm].whole_rollout
+        return self.rollout_size if whole else min(self.training.batch_size, self.rollout_size)
+
+    @property
+    def minibatch_items(self) -> int:
+        """The same in what minibatches of this algorithm are made of: samples, or environments with all their steps."""
+        whole_columns = ALGORITHMS[self.algorithm].whole_columns
+        return self.minibatch_size // self.training.n_steps if whole_columns else self.minibatch_size
+
+    @property
+    def objective(self) -> PpoConfig | ImpalaConfig | A2cConfig:
+        """The section of this run's algorithm."""
+        section: PpoConfig | ImpalaConfig | A2cConfig = getattr(self, ALGORITHMS[self.algorithm].section)
+        return section
+
+    def as_used(self) -> dict[str, dict[str, Any]]:
+        """Every key that counts for this run's algorithm, by section."""
+        everything = self.model_dump(mode="json")
+        used: dict[str, dict[str, Any]] = {}
+        for section, key, _ in fields(self.algorithm):
+            used.setdefault(section, {})[key] = everything[section][key]
+        return used
 
     def to_yaml(self) -> str:
         """The configuration as YAML, complete, in the order of the sections."""
-        return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+        return yaml.safe_dump(self.as_used(), sort_keys=False, allow_unicode=True)
 
 
-def fields() -> Iterator[tuple[str, str, FieldInfo]]:
-    """Every (section, key, field) of the configuration."""
+_OF_ONE_ALGORITHM = {entry.section for entry in ALGORITHMS.values()}
+# Keys of the parallel section that only some executions know.
+_OF_ONE_EXECUTION = {
+    "backend": "data_parallel",
+    "num_learners": "actor_learner",
+    "num_slots": "actor_learner",
+    "policy_update_frequency": "actor_learner",
+}
+
+
+def fields(algorithm: str) -> Iterator[tuple[str, str, FieldInfo]]:
+    """Every (section, key, field) of an algorithm's configuration."""
+    entry = ALGORITHMS[algorithm]
     for section, info in Config.model_fields.items():
         model = info.annotation
+        if section == "algorithm" or (section in _OF_ONE_ALGORITHM and section != entry.section):
+            continue
         assert isinstance(model, type)
         assert issubclass(model, BaseModel)
         for key, field in model.model_fields.items():
-            yield section, key, field
+            if key not in entry.without and _OF_ONE_EXECUTION.get(key) in (None, *entry.executions.values()):
+                yield section, key, field
+
+
+def all_keys() -> dict[str, FieldInfo]:
+    """Every key that some algorithm has."""
+    return {key: field for algorithm in reversed(ALGORITHMS) for _, key, field in fields(algorithm)}
 
 
 def allowed_values(field: FieldInfo) -> str:
@@ -171,7 +255,10 @@ def allowed_values(field: FieldInfo) -> str:
 
 
 def _range_words(noun: str, metadata: list[Any]) -> str:
-    limits = {name: getattr(item, name) for item in metadata for name in ("gt", "ge", "le") if hasattr(item, name)}
+    limits = {
+        name: getattr(item, name) for item in metadata for name in ("gt", "ge", "lt", "le") if hasattr(item, name)
+    }
     low = f" above {limits['gt']}" if "gt" in limits else f" from {limits['ge']}" if "ge" in limits else ""
     high = f" {'up ' if 'gt' in limits else ''}to {limits['le']}" if "le" in limits else ""
+    high = f" and below {limits['lt']}" if "lt" in limits else high
     return f"{noun}{low}{high}"

@@ -7,6 +7,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from rlcb.catalog import ALGORITHMS
 from rlcb.config import Config, allowed_values, fields
 from rlcb.env_names import canonical_env_name, modes_of, procgen_game
 from rlcb.errors import UsageError
@@ -18,6 +19,8 @@ _ALSO_IN = {
                  "num_threads", "clip_range", "clip_value", "ent_coef", "vf_coef", "max_grad_norm",
                  "normalize_advantages"),
     "ppo": ("n_steps", "batch_size", "n_epochs", "learning_rate", "gamma", "gae_lambda"),
+    "impala": ("n_steps", "batch_size", "n_epochs", "learning_rate", "gamma", "gae_lambda"),
+    "a2c": ("n_steps", "learning_rate", "gamma", "gae_lambda"),
     "hardware": ("num_envs",),
 }  # fmt: skip
 
@@ -27,21 +30,30 @@ def build_config(
     overrides: Mapping[str, tuple[str, Any]],
     base: Config | None = None,
     mode: str = "sequential",
+    algorithm: str = "ppo",
 ) -> Config:
-    """Defaults (or `base`), then the file, then `overrides`: key → (the flag as typed, its value); all validated."""
-    home = {key: section for section, key, _ in fields()}
-    values: dict[str, dict[str, Any]] = base.model_dump() if base else {}
+    """Defaults (or `base`), then the file, then `overrides`: key → (the flag as typed, its value); all validated.
+
+    The algorithm is that of `base`, where there is one.
+    """
+    algorithm = base.algorithm if base else algorithm
+    home = {key: section for section, key, _ in fields(algorithm)}
+    values: dict[str, dict[str, Any]] = {s: dict(content) for s, content in ALGORITHMS[algorithm].defaults.items()}
+    for section, content in base.as_used().items() if base else ():
+        values.setdefault(section, {}).update(content)
     source: dict[str, str] = {}
     if path:
         for section, content in read_yaml(path).items():
-            _merge_section(path, section, content, home, values, source)
+            _merge_section(path, section, content, algorithm, home, values, source)
     for key, (flag, value) in overrides.items():
+        if key not in home:
+            raise UsageError(f"{flag}: {algorithm} has no such setting")
         values.setdefault(home[key], {})[key] = value
         source[key] = flag
     try:
-        config = Config.model_validate(values)
+        config = Config.model_validate({"algorithm": algorithm, **values})
     except ValidationError as error:
-        raise UsageError(_first_problem(error, source)) from None
+        raise UsageError(_first_problem(error, source, algorithm)) from None
     if mode == "parallel":
         config = _divided(config, source)
     return _checked(config, source)
@@ -51,27 +63,35 @@ def _merge_section(
     path: Path,
     section: str,
     content: Any,
+    algorithm: str,
     home: dict[str, str],
     values: dict[str, dict[str, Any]],
     source: dict[str, str],
 ) -> None:
     """Sort one section of a file into its canonical places; refuse unknown and contradicting keys."""
-    if section not in Config.model_fields:
-        raise UsageError(f"{path}: unknown section {section!r}{meant(section, list(Config.model_fields))}")
+    sections = list(dict.fromkeys(home.values()))
+    if section not in sections:
+        owners = [name for name, entry in ALGORITHMS.items() if entry.section == section]
+        why = f"is for {' and '.join(owners)}, this is {algorithm}" if owners else "is unknown"
+        raise UsageError(f"{path}: section {section!r} {why}{meant(section, sections)}")
     if content is None:
         return
     if not isinstance(content, dict):
         raise UsageError(f"{path}: section {section!r} must hold 'key: value' lines")
-    for key, value in content.items():
-        if home.get(key) != section and key not in _ALSO_IN.get(section, ()):
-            raise UsageError(f"{path}: unknown key {section}.{key}{meant(key, list(home), home)}")
+    aliases = ALGORITHMS[algorithm].aliases
+    for name, value in content.items():
+        key = str(aliases.get(name, name))
+        if home.get(key) != section and not (key in home and key in _ALSO_IN.get(section, ())):
+            owners = [other for other in ALGORITHMS if any(known == key for _, known, _ in fields(other))]
+            hint = f": {algorithm} has no such setting" if owners and key not in home else meant(name, list(home), home)
+            raise UsageError(f"{path}: unknown key {section}.{name}{hint}")
         place = values.setdefault(home[key], {})
         if key in source and place[key] != value:
             raise UsageError(
-                f"{path}: {key} is given twice: {source[key]} says {place[key]}, {section}.{key} says {value}"
+                f"{path}: {key} is given twice: {source[key]} says {place[key]}, {section}.{name} says {value}"
             )
         place[key] = value
-        source[key] = f"{path}: {section}.{key}"
+        source[key] = f"{path}: {section}.{name}"
 
 
 def meant(word: str, known: Iterable[str], home: dict[str, str] | None = None) -> str:
@@ -87,12 +107,12 @@ def _where(source: dict[str, str], key: str, section: str) -> str:
     return source.get(key, f"{section}.{key}")
 
 
-def _first_problem(error: ValidationError, source: dict[str, str]) -> str:
+def _first_problem(error: ValidationError, source: dict[str, str], algorithm: str) -> str:
     """One line for the first of a validation's problems: where, what, what would be valid."""
     problems = error.errors()
     first = problems[0]
     section, key = str(first["loc"][0]), str(first["loc"][1]) if len(first["loc"]) > 1 else ""
-    field = next((f for s, k, f in fields() if (s, k) == (section, key)), None)
+    field = next((f for s, k, f in fields(algorithm) if (s, k) == (section, key)), None)
     where = _where(source, key, section)
     allowed = allowed_values(field) if field else first["msg"]
     places = len({problem["loc"][:2] for problem in problems})
@@ -120,15 +140,39 @@ def _divided(config: Config, source: dict[str, str]) -> Config:
     elif "num_envs" in source and total != workers * each:
         raise UsageError(f"{where}: {workers} × {each} is {workers * each}, but {source['num_envs']} says {total}")
     config = config.model_copy(update={"env": config.env.model_copy(update={"num_envs": workers * each})})
+    if ALGORITHMS[config.algorithm].executions["parallel"] == "actor_learner":
+        _check_learners(config, workers, source)
+    else:
+        _check_shares(config, workers, source)
+    return config.model_copy(update={"parallel": parallel.model_copy(update={"num_envs_per_worker": each})})
+
+
+def _check_shares(config: Config, workers: int, source: dict[str, str]) -> None:
+    """Every worker learns from an equal share of every minibatch."""
     share, wanted = config.rollout_size // workers, config.minibatch_size
     if config.rollout_size % wanted == 0 and wanted % workers:
         below, above = (workers * size for size in _nearest_divisors(share, max(wanted // workers, 1)))
-        near = f"{below}" if below == above else f"{below} and {above}"
+        near = _either(below, above)
         raise UsageError(
             f"{_where(source, 'batch_size', 'training')}: {wanted} cannot be shared by {workers} workers "
             f"evenly; near it {near} would do"
         )
-    return config.model_copy(update={"parallel": parallel.model_copy(update={"num_envs_per_worker": each})})
+
+
+def _check_learners(config: Config, actors: int, source: dict[str, str]) -> None:
+    """Every learner gets an equal number of every minibatch's environments, and an update's rollouts have room."""
+    parallel, columns = config.parallel, config.minibatch_items
+    if columns and parallel.num_learners and columns % parallel.num_learners:
+        below, above = _nearest_divisors(columns, min(parallel.num_learners, columns))
+        raise UsageError(
+            f"{_where(source, 'num_learners', 'parallel')}: {parallel.num_learners} learners cannot share the "
+            f"{columns} environments of a minibatch evenly; {_either(below, above)} would do"
+        )
+    if parallel.num_slots is not None and parallel.num_slots < actors:
+        raise UsageError(
+            f"{_where(source, 'num_slots', 'parallel')}: {parallel.num_slots} slots do not hold the rollouts of "
+            f"{actors} actors that an update learns from; must be at least {actors}"
+        )
 
 
 def _checked(config: Config, source: dict[str, str]) -> Config:
@@ -145,15 +189,18 @@ def _checked(config: Config, source: dict[str, str]) -> Config:
         )
     if config.env.start_level + config.env.num_levels > 2**31 - 1:
         raise UsageError(f"{_where(source, 'start_level', 'env')}: start_level + num_levels must stay below {2**31}")
-    size, batch = config.rollout_size, config.training.batch_size
+    size = config.rollout_size
+    batch = size if ALGORITHMS[config.algorithm].whole_rollout else config.training.batch_size
     if size > 2**26:
         where = _where(source, "num_envs", "env")
         raise UsageError(f"{where}: num_envs × n_steps is {size}; at most {2**26} fit a rollout")
-    if batch < size and size % batch:
-        below, above = _nearest_divisors(size, batch)
+    unit = config.training.n_steps if ALGORITHMS[config.algorithm].whole_columns else 1
+    if batch < size and (size % batch or batch % unit):
+        whole = f" in whole unrolls of n_steps = {unit}" if unit > 1 else ""
+        below, above = _nearest_minibatches(size, unit, batch)
         raise UsageError(
-            f"{_where(source, 'batch_size', 'training')}: {batch} does not divide num_envs × n_steps = {size}; "
-            f"the nearest that do are {below} and {above}"
+            f"{_where(source, 'batch_size', 'training')}: {batch} does not divide num_envs × n_steps = {size}{whole}; "
+            f"the nearest that do are {_either(below, above)}"
         )
     if config.training.duration_hours is None and config.training.total_timesteps < size:
         raise UsageError(
@@ -161,6 +208,18 @@ def _checked(config: Config, source: dict[str, str]) -> Config:
             f"rollout of num_envs × n_steps; the smallest valid value is {size}"
         )
     return config.model_copy(update={"env": config.env.model_copy(update={"name": name})})
+
+
+def _either(one: int, other: int) -> str:
+    return f"{one}" if one == other else f"{one} and {other}"
+
+
+def _nearest_minibatches(size: int, unit: int, wanted: int) -> tuple[int, int]:
+    """The divisors of `size` made of whole units next below and above `wanted`; the smallest twice if none is below."""
+    below, above = _nearest_divisors(size // unit, max(wanted // unit, 1))
+    if unit * below < wanted and below == above:
+        above = next(n for n in range(above + 1, size // unit + 1) if size // unit % n == 0)
+    return unit * below, unit * above
 
 
 def _nearest_divisors(size: int, wanted: int) -> tuple[int, int]:

@@ -61,6 +61,16 @@ class _Bar:
         self._progress.stop()
 
 
+def timed_lines(metrics: Metrics, hours: float) -> str:
+    """The two lines of one logged update of a run that stops by time."""
+    mean, loss = metrics["rollout/ep_reward_mean"], metrics["loss/total"]
+    return (
+        f"[{metrics['time'] / 3600:.2f}h/{hours:.2f}h] Step: {metrics['step']:,} | Updates: {metrics['update']:,} | "
+        f"FPS: {metrics['time/fps']:.0f} | Loss: {'n/a' if loss is None else format(loss, '.4f')}\n"
+        f"  Mean Reward (last 100): {'n/a' if mean is None else format(mean, '.2f')}"
+    )
+
+
 def update_line(metrics: Metrics) -> str:
     """The line of one logged update."""
     mean, std = metrics["rollout/ep_reward_mean"], metrics["rollout/ep_reward_std"]

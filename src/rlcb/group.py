@@ -34,6 +34,7 @@ class Attached:
     gradient: Tensor  # to compute this rank's gradient into
     part: slice  # of the weights and moments: the entries that this rank's optimizer moves
     reduced: Tensor  # the mean gradient of this part, after `reduce`
+    moved: Tensor | None = None  # what the optimizer moves, where that is not the weights that gradients are taken at
 
 
 def _private(weights: Tensor, moments: list[Tensor]) -> Attached:

@@ -2,9 +2,11 @@
 
 import contextlib
 from collections.abc import Mapping
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from rlcb.catalog import ALGORITHMS, MODES
 from rlcb.config import Config
 from rlcb.config_file import build_config
 from rlcb.console import LINE, note
@@ -15,13 +17,14 @@ from rlcb.metrics import INSTALL_TENSORBOARD, want_tensorboard
 from rlcb.run import RunDirectory, check_space, checkpoint_bytes, create_run, open_run, read_run
 from rlcb.signals import StopRequest
 
+if TYPE_CHECKING:
+    from rlcb.summary import Outcome
+
 Overrides = Mapping[str, tuple[str, Any]]
-# What there is: the algorithms and the modes that each can run in.
-ALGORITHMS: dict[str, tuple[str, ...]] = {"ppo": ("sequential", "parallel")}
 # What may change when a run goes on: everything else would make it another run.
 RESUMABLE_KEYS = ("total_timesteps", "duration_hours", "log_interval", "save_interval", "save_every_minutes",
                   "keep_checkpoints", "tensorboard", "device", "num_threads", "num_workers", "backend",
-                  "worker_timeout")  # fmt: skip
+                  "worker_timeout", "num_learners", "num_slots", "policy_update_frequency")  # fmt: skip
 
 
 def launch(
@@ -33,22 +36,23 @@ def launch(
     output_dir: Path | None,
     resume: Path | None,
 ) -> int:
-    """Check everything that can be checked, then train; returns the exit code."""
+    """Check everything that can be checked, then train; returns the exit code. A resumed run knows its mode."""
     stop = StopRequest()
     stop.install()
     if resume:
         config, algorithm, mode = _resumed_config(resume, mode, overrides, config_file, output_dir)
         path = resume
     else:
-        mode = mode or "sequential"
+        assert mode is not None
+        refuse_missing_mode(algorithm, mode)
         config = _new_config(algorithm, mode, overrides, config_file, output_dir)
-        path = output_dir or Path("benchmarks") / mode
+        path = output_dir or default_output(algorithm, mode)
     _check_tensorboard(config)
     check_device(config, mode)
-    if mode == "parallel" and config.parallel.num_workers == "auto":
-        from rlcb.tune import choose_workers, with_workers
+    if mode == "parallel":
+        from rlcb.tune import decided
 
-        config = with_workers(config, choose_workers(config, _say)[0])
+        config = decided(config, _say)
     run = (open_run if resume else create_run)(path, config, algorithm, mode, note)
     try:
         check_space(run, checkpoint_bytes(config), config.logging.keep_checkpoints)
@@ -61,12 +65,25 @@ def launch(
         run.release()
 
 
-def tuned(config_file: Path | None, env: str | None, output: Path, updates: int) -> int:
+def refuse_missing_mode(algorithm: str, mode: str) -> None:
+    """Refuse a mode that the algorithm does not have."""
+    if mode not in MODES[algorithm]:
+        instead = ALGORITHMS[algorithm].instead.get(mode)
+        hint = f"; its {mode} form is {instead.upper()}: rlcb train {instead} --mode {mode}" if instead else ""
+        raise UsageError(f"--mode {mode}: {algorithm} has {' and '.join(MODES[algorithm])} alone{hint}")
+
+
+def default_output(algorithm: str, mode: str) -> Path:
+    """Where a run goes that was not told where to."""
+    return Path("benchmarks") / (mode if algorithm == "ppo" else f"{algorithm}_{mode}")
+
+
+def tuned(algorithm: str, config_file: Path | None, env: str | None, output: Path, updates: int) -> int:
     """Tune a parallel configuration on this machine and write it."""
     from rlcb.tune import tune
 
     overrides: dict[str, tuple[str, Any]] = {"name": ("--env", env)} if env else {}
-    return tune(_new_config("ppo", "parallel", overrides, config_file, None), output, updates, _say)
+    return tune(_new_config(algorithm, "parallel", overrides, config_file, None), output, updates, _say)
 
 
 def _say(text: str) -> None:
@@ -93,7 +110,7 @@ def _new_config(
         # Naming the run's place brings home the folders that a file put elsewhere.
         for key in ("checkpoint_dir", "log_dir"):
             changes.setdefault(key, ("--output-dir", None))
-    return build_config(config_file, changes, mode=mode)
+    return build_config(config_file, changes, mode=mode, algorithm=algorithm)
 
 
 def _resumed_config(
@@ -108,6 +125,7 @@ def _resumed_config(
             raise UsageError(f"{flag}: cannot change when a run is resumed; start a new run instead")
     config, algorithm, before = read_run(path)
     mode = mode or before
+    refuse_missing_mode(algorithm, mode)
     changes = _by_steps_or_time(overrides)
     if "num_workers" in changes or mode != before:
         changes["num_envs_per_worker"] = ("--num-workers", None)  # the total stays what it is
@@ -118,7 +136,8 @@ def check_device(config: Config, mode: str) -> None:
     """Refuse a GPU that is not there, or that the mode has no use for."""
     if config.hardware.device == "cuda":
         if mode == "parallel":
-            raise UsageError("--device cuda: parallel PPO runs on CPU cores; use --mode sequential for a GPU")
+            other = "; use --mode sequential for a GPU" if "sequential" in MODES[config.algorithm] else ""
+            raise UsageError(f"--device cuda: parallel {config.algorithm.upper()} runs on CPU cores{other}")
         resolve_device("cuda")
 
 
@@ -134,11 +153,8 @@ def _train(prog: str, run: RunDirectory, config: Config, stop: StopRequest, resu
     if device == "cpu" and config.hardware.device == "auto":
         note("no CUDA device: training on the CPU")
     print(banner(run, config, device, threads), flush=True)
-    if run.mode == "parallel":
-        from rlcb.execution.data_parallel import train
-    else:
-        from rlcb.execution.sequential import train
-    outcome = train(run, config, device, threads, resume, stop)
+    execution = import_module(f"rlcb.execution.{ALGORITHMS[run.algorithm].executions[run.mode]}")
+    outcome: Outcome = execution.train(run, config, device, threads, resume, stop)
     if outcome.status == "interrupted":
         run.event("interrupted", signal=stop.signal, env_steps=outcome.env_steps)
         command = prog if prog.startswith("rlcb") else f"python {prog}"
@@ -148,17 +164,20 @@ def _train(prog: str, run: RunDirectory, config: Config, stop: StopRequest, resu
 
 
 def threads_for(config: Config, mode: str) -> int:
-    """Threads of each process: what was asked for, or an equal share of what this machine allows."""
+    """Threads of each process that learns: what was asked for, or an equal share of what this machine allows."""
+    from rlcb.tune import threads_each
+
     wanted, usable = config.hardware.num_threads, usable_cpus()
     if mode == "sequential":
         return wanted or usable
-    workers = config.parallel.num_workers
+    workers, learners = config.parallel.num_workers, config.parallel.num_learners
     assert isinstance(workers, int)
-    share = max(usable // workers, 1)
+    share = threads_each(workers, learners, usable)
+    noun = "learner" if learners else "worker"
     if wanted and wanted > share:
-        note(f"num_threads {wanted} × {workers} workers is more than the {usable} usable cores: {share} per worker")
+        note(f"num_threads {wanted} for each {noun} is more than the {usable} usable cores allow: {share} each")
     if workers > usable:
-        note(f"{workers} workers share {usable} cores: fewer workers would be faster")
+        note(f"{workers} {ALGORITHMS[config.algorithm].worker}s share {usable} cores: fewer would be faster")
     return min(wanted or share, share)
 
 
@@ -173,16 +192,24 @@ def banner(run: RunDirectory, config: Config, device: str, threads: int) -> str:
         levels = f"{env.num_levels} from {env.start_level}" if env.num_levels else "all"
         lines.append(f"Levels: {levels}, {env.distribution_mode}")
     if run.mode == "parallel":
-        lines.append(f"Workers: {config.parallel.num_workers}")
-        lines.append(f"Envs per worker: {config.parallel.num_envs_per_worker}")
+        noun = ALGORITHMS[run.algorithm].worker
+        lines.append(f"{noun.capitalize()}s: {config.parallel.num_workers}")
+        lines.append(f"Envs per {noun}: {config.parallel.num_envs_per_worker}")
+        if config.parallel.num_learners:
+            lines.append(f"Learners: {config.parallel.num_learners}")
     lines.append(f"{'Total' if run.mode == 'parallel' else 'Num'} environments: {env.num_envs}")
-    lines.append(
-        f"Rollout: {training.n_steps} steps, minibatches of {config.minibatch_size}, {training.n_epochs} epochs"
-    )
-    if config.minibatch_size < training.batch_size:
+    lines.append(f"Rollout: {training.n_steps} steps, {_portions(config)}")
+    if config.minibatch_size < training.batch_size and not ALGORITHMS[run.algorithm].whole_rollout:
         lines.append(f"Note: batch_size {training.batch_size} exceeds the rollout, which is learned from whole")
     lines.append(f"Duration: {timed:g} hours" if timed else f"Total timesteps: {training.total_timesteps:,}")
-    each = " per worker" if run.mode == "parallel" else ""
+    each = f" per {'learner' if config.parallel.num_learners else 'worker'}" if run.mode == "parallel" else ""
     lines.append(f"Device: {device} (CPU threads{each}: {threads})")
     lines.append(f"Output: {run.path}")
     return "\n".join([*lines, LINE])
+
+
+def _portions(config: Config) -> str:
+    epochs = config.training.n_epochs
+    if ALGORITHMS[config.algorithm].whole_rollout:
+        return f"learned from as one batch of {config.minibatch_size}"
+    return f"minibatches of {config.minibatch_size}, {epochs} epoch{'s' * (epochs > 1)}"

@@ -1,6 +1,6 @@
 """Learning: policy and optimizer; a rollout in, an update out."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -8,13 +8,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from rlcb.algorithms.ppo import STATISTICS, Batch, ppo_loss
-from rlcb.collector import Rollout
-from rlcb.config import Config
+from rlcb.algorithms.batch import Batch, Samples
+from rlcb.algorithms.table import TABLE
+from rlcb.config import Config, TrainingConfig
 from rlcb.group import Group
-from rlcb.returns import gae
+from rlcb.rollout import Rollout
 
-MOMENTS = ("exp_avg", "exp_avg_sq")  # what Adam keeps for each weight, by its own names
+MOMENTS = {"adam": ("exp_avg", "exp_avg_sq"), "rmsprop": ("square_avg",)}  # what each keeps for a weight, in its words
 
 
 @dataclass(frozen=True)
@@ -35,8 +35,9 @@ class Learner:
 
     def __init__(self, policy: nn.Module, config: Config, generator: torch.Generator, group: Group):
         self.policy, self.config, self.generator = policy, config, generator
-        self.weights = torch.cat([parameter.detach().flatten() for parameter in policy.parameters()])
-        self._moments = {name: torch.zeros_like(self.weights) for name in MOMENTS}
+        self.algorithm = TABLE[config.algorithm]
+        self.weights = flattened(policy)
+        self._moments = {name: torch.zeros_like(self.weights) for name in MOMENTS[config.training.optimizer]}
         self._steps = torch.zeros((), device=self.weights.device)
         self.join(group)
 
@@ -45,33 +46,32 @@ class Learner:
         self.group = group
         attached = group.attach(self.weights, list(self._moments.values()))
         self.weights, self.gradient = attached.weights, attached.gradient
-        self._moments = dict(zip(MOMENTS, attached.moments, strict=True))
+        self._moments = dict(zip(self._moments, attached.moments, strict=True))
         self._parameters = list(self.policy.parameters())
         for parameter, piece in zip(self._parameters, pieces_of(self.weights, self._parameters), strict=True):
             parameter.data = piece
         self._gradients = pieces_of(self.gradient, self._parameters)
-        self.reduced, mine = attached.reduced, nn.Parameter(self.weights[attached.part])
+        moved = self.weights if attached.moved is None else attached.moved
+        self.reduced, mine = attached.reduced, nn.Parameter(moved[attached.part])
         mine.grad = self.reduced
-        training = self.config.training
-        self._optimizer = torch.optim.Adam([mine], training.learning_rate, eps=training.adam_eps, fused=True)
+        self._optimizer = _make_optimizer(mine, self.config.training)
         moments = {name: moment[attached.part] for name, moment in self._moments.items()}
         self._optimizer.state[mine] = {"step": self._steps, **moments}
 
     def update(self, rollout: Rollout, rewards: Tensor, learning_rate: float) -> Update:
         """Train n_epochs over the rollout in shuffled minibatches; `rewards` [T, B] are the ones to learn from."""
-        training = self.config.training
         self._optimizer.param_groups[0]["lr"] = learning_rate
-        batch = make_batch(rollout, rewards, training.gamma, training.gae_lambda)
-        share = self.config.minibatch_size // self.group.size
-        orders = [torch.randperm(len(batch), generator=self.generator) for _ in range(training.n_epochs)]
+        batch = self.algorithm.prepare(rollout, rewards, self.config)
+        share = self.config.minibatch_items // self.group.size
+        orders = [torch.randperm(len(batch), generator=self.generator) for _ in range(self.config.training.n_epochs)]
         indices = torch.stack(orders).view(-1, share).to(self.weights.device)  # a row per optimizer step
-        scales = self._advantage_scales(batch.advantages, indices)
+        scales = self._advantage_scales(batch, indices)
         statistics, norms, skipped, bad_batch = [], [], 0, None
         for step, chosen in enumerate(indices):
             self.group.alive()
             minibatch = batch.select(chosen)
-            mean, deviation = scales[step]
-            minibatch = replace(minibatch, advantages=(minibatch.advantages - mean) / deviation)
+            if scales is not None:
+                minibatch = minibatch.scaled(*scales[step])
             figures = self.gradient_of(minibatch)
             norm = self.group.reduce()
             if not torch.isfinite(norm):
@@ -84,48 +84,67 @@ class Learner:
 
     def gradient_of(self, minibatch: Batch) -> Tensor:
         """Fill `gradient` with the minibatch's, piece by piece if asked to; returns the loss's figures."""
-        total = torch.zeros(len(STATISTICS), device=self.weights.device)
-        for number, piece in enumerate(minibatch.split(self.config.training.micro_batch_size or len(minibatch))):
-            logits, values = self.policy(piece.observations)
-            loss, figures = ppo_loss(logits, values, piece, self.config.ppo)
+        total = torch.zeros(len(self.algorithm.statistics), device=self.weights.device)
+        # The group averages its gradients, so a sum over all samples is the mean times their number in all ranks.
+        factor = self.config.minibatch_size if self.algorithm.summed else 1
+        for number, piece in enumerate(minibatch.split(self._piece_size(len(minibatch)))):
+            loss, figures = self.algorithm.loss(self.policy, piece, self.config)
             share = len(piece) / len(minibatch)
-            found = torch.autograd.grad(loss * share, self._parameters)
+            found = torch.autograd.grad(loss * (share * factor), self._parameters)
             for gradient, part in zip(self._gradients, found, strict=True):
                 gradient.add_(part) if number else gradient.copy_(part)
             total += figures * share
         return total
 
+    def _piece_size(self, items: int) -> int:
+        """Items per backward pass: all, or as many as make micro_batch_size samples, at least one."""
+        micro = self.config.training.micro_batch_size
+        samples_per_item = self.config.minibatch_size // self.config.minibatch_items
+        return max(micro // samples_per_item, 1) if micro else items
+
     def step(self, norm: Tensor) -> None:
         """Clip the gradient, whose norm this is, and move the weights: this rank its part, the others theirs."""
-        self.reduced.mul_((self.config.ppo.max_grad_norm / (norm + 1e-6)).clamp(max=1.0))
+        self.reduced.mul_((self.config.objective.max_grad_norm / (norm + 1e-6)).clamp(max=1.0))
         self._optimizer.step()
         self.group.settle()
 
-    def _advantage_scales(self, advantages: Tensor, indices: Tensor) -> Tensor:
-        """Mean and deviation of the advantages in each of the group's minibatches [steps, 2]."""
-        steps, share = indices.shape
-        count = share * self.group.size
-        if not self.config.ppo.normalize_advantages or count < 2:
-            return torch.tensor([[0.0, 1.0]], device=advantages.device).expand(steps, 2)
-        chosen = advantages[indices].double()
+    def _advantage_scales(self, batch: Batch, indices: Tensor) -> Tensor | None:
+        """Mean and deviation of the advantages in each of the group's minibatches [steps, 2], or None to leave them."""
+        count = indices.shape[1] * self.group.size
+        wanted = getattr(self.config.objective, "normalize_advantages", False)
+        if not isinstance(batch, Samples) or not wanted or count < 2:
+            return None
+        chosen = batch.advantages[indices].double()
         first, second = self.group.sum(torch.stack((chosen.sum(1), chosen.square().sum(1))).cpu())
         variance = ((second - first.square() / count) / (count - 1)).clamp(min=0)
-        return torch.stack((first / count, variance.sqrt() + 1e-8), dim=1).to(advantages.device, torch.float32)
+        scales = torch.stack((first / count, variance.sqrt() + 1e-8), dim=1)
+        return scales.to(batch.advantages.device, torch.float32)
 
     def _metrics(
         self, batch: Batch, statistics: list[Tensor], norms: list[Tensor], learning_rate: float
     ) -> dict[str, float | None]:
         """Means over the update's optimizer steps and the group, by the names they are logged under."""
-        errors = batch.returns - batch.values
+        names, errors = self.algorithm.statistics, batch.returns - batch.values
         sums = [f.double().sum() for x in (batch.returns, errors) for f in (x, x.square())]
-        figures = torch.stack(statistics).double().mean(0) if statistics else torch.zeros(len(STATISTICS)).double()
+        figures = torch.stack(statistics).double().mean(0) if statistics else torch.zeros(len(names)).double()
         together = self.group.sum(torch.cat((torch.stack(sums).cpu(), figures.cpu())))
         means = (together[len(sums) :] / self.group.size).tolist()
-        metrics: dict[str, float | None] = dict(zip(STATISTICS, means if statistics else [None] * 6, strict=True))
+        metrics: dict[str, float | None] = dict(zip(names, means if statistics else [None] * len(names), strict=True))
         metrics["gradient/norm"] = float(torch.stack(norms).mean()) if norms else None
-        metrics["value/explained_variance"] = _explained(together[: len(sums)].tolist(), len(batch) * self.group.size)
+        count = errors.numel() * self.group.size
+        metrics["value/explained_variance"] = _explained(together[: len(sums)].tolist(), count)
         metrics["learning_rate"] = learning_rate
         return metrics
+
+    def vectors(self) -> list[Tensor]:
+        """Everything that learning has changed so far, as flat vectors: weights, moments, the number of steps."""
+        return [self.weights, *self._moments.values(), self._steps.view(1)]
+
+    def load_vectors(self, together: Tensor) -> None:
+        """Restore what `vectors` gave, put behind one another."""
+        vectors = self.vectors()
+        for vector, saved in zip(vectors, torch.split(together, [len(vector) for vector in vectors]), strict=True):
+            vector.copy_(saved)
 
     def state(self) -> dict[str, dict[str, NDArray[Any]]]:
         """Copies of the weights by name and of the optimizer's moments."""
@@ -152,19 +171,19 @@ def _explained(sums: list[float], count: int) -> float | None:
     return 1.0 - (errors2 - errors * errors / count) / variance if variance > 0 else None
 
 
-def make_batch(rollout: Rollout, rewards: Tensor, gamma: float, gae_lambda: float) -> Batch:
-    """The rollout's T × B samples with their advantages and returns."""
-    earned = rewards + gamma * rollout.bonus
-    advantages = gae(earned, rollout.values, rollout.dones, gamma, gae_lambda)
-    values = rollout.values[:-1]
-    return Batch(
-        rollout.observations[:-1].flatten(0, 1),
-        rollout.actions.flatten(),
-        rollout.log_probs.flatten(),
-        values.flatten(),
-        advantages.flatten(),
-        (advantages + values).flatten(),
-    )
+def _make_optimizer(parameter: nn.Parameter, training: TrainingConfig) -> torch.optim.Optimizer:
+    if training.optimizer == "adam":
+        return torch.optim.Adam([parameter], training.learning_rate, eps=training.adam_eps, fused=True)
+    return torch.optim.RMSprop([parameter], training.learning_rate, alpha=training.rms_decay, eps=training.rms_eps)
+
+
+def flattened(policy: nn.Module) -> Tensor:
+    """All weights as one vector, of which the policy's parameters become views."""
+    parameters = list(policy.parameters())
+    vector = torch.cat([parameter.detach().flatten() for parameter in parameters])
+    for parameter, piece in zip(parameters, pieces_of(vector, parameters), strict=True):
+        parameter.data = piece
+    return vector
 
 
 def pieces_of(vector: Tensor, parameters: list[nn.Parameter]) -> list[Tensor]:

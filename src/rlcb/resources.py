@@ -7,6 +7,8 @@ import psutil
 
 from rlcb.hardware import usable_cpus
 
+_AT_ONCE = 0.25  # seconds
+
 
 class ResourceMeter:
     """Samples the tree when asked and remembers peak and mean."""
@@ -18,9 +20,15 @@ class ResourceMeter:
         self._cores = usable_cpus()
         self.peak_bytes = 0
         self._sum_bytes, self._samples = 0, 0
+        self._latest = (0.0, 0.0)
 
     def sample(self) -> tuple[float, float]:
-        """Memory in GB now, and the share of the usable cores busy since the last sample in percent."""
+        """Memory in GB now, and the share of the usable cores busy since the last sample in percent.
+
+        Looking at all processes takes milliseconds, so asking again at once gets the same answer.
+        """
+        if self._samples and time.perf_counter() - self._last < _AT_ONCE:
+            return self._latest
         used = self._memory()
         self.peak_bytes = max(self.peak_bytes, used, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
         self._sum_bytes += used
@@ -29,7 +37,8 @@ class ResourceMeter:
         busy = max(cpu - self._cpu_at_last, 0.0)  # a process that ended takes its time out of the sum
         share = busy / max(now - self._last, 1e-9) / self._cores
         self._last, self._cpu_at_last, self._busy = now, cpu, self._busy + busy
-        return used / 2**30, 100 * share
+        self._latest = used / 2**30, 100 * share
+        return self._latest
 
     def totals(self) -> dict[str, float | None]:
         """Peak and mean memory in GB and the mean share of the usable cores in percent."""

@@ -28,18 +28,19 @@ def vtrace(
     rho_bar: float = 1.0,
     c_bar: float = 1.0,
     pg_rho_bar: float = 1.0,
+    trace_lambda: float = 1.0,
 ) -> tuple[Tensor, Tensor]:
     """V-trace targets v [T, B] and policy-gradient advantages [T, B] (Espeholt et al. 2018, section 4).
 
     `log_rhos` [T, B] are log π(a|x) − log μ(a|x): the learner's policy over the one that acted. rewards and dones are
     [T, B], the learner's values [T+1, B]. With γ_s = γ(1 − done_s) and δ_s = r_s + γ_s V_{s+1} − V_s,
-    v_s − V_s = ρ_s δ_s + γ_s c_s (v_{s+1} − V_{s+1}), and the advantage is ρ^pg_s (r_s + γ_s v_{s+1} − V_s); beyond the
-    last step v is the bootstrap value.
+    v_s − V_s = ρ_s δ_s + γ_s λ c_s (v_{s+1} − V_{s+1}), and the advantage is ρ^pg_s (r_s + γ_s v_{s+1} − V_s); beyond
+    the last step v is the bootstrap value.
     """
     ratios = log_rhos.exp()
     discounts = gamma * (1.0 - dones.to(values.dtype))
     deltas = ratios.clamp(max=rho_bar) * (rewards + discounts * values[1:] - values[:-1])
-    traces = discounts * ratios.clamp(max=c_bar)
+    traces = trace_lambda * discounts * ratios.clamp(max=c_bar)
     corrections = torch.zeros_like(values)
     for t in reversed(range(len(deltas))):
         corrections[t] = torch.addcmul(deltas[t], traces[t], corrections[t + 1])

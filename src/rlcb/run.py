@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from rlcb.catalog import MODES
 from rlcb.config import Config
 from rlcb.config_file import build_config
 from rlcb.env_names import procgen_game
@@ -96,7 +97,9 @@ def read_run(path: Path) -> tuple[Config, str, str]:
         algorithm, mode = str(identity["algorithm"]), str(identity["mode"])
     except (ValueError, KeyError, TypeError):
         raise CheckpointUnusable(f"{path / 'run.json'}: damaged") from None
-    return build_config(path / "config.yaml", {}, mode=mode), algorithm, mode
+    if mode not in MODES.get(algorithm, ()):
+        raise CheckpointUnusable(f"{path / 'run.json'}: names {algorithm} {mode}, which this version does not know")
+    return build_config(path / "config.yaml", {}, mode=mode, algorithm=algorithm), algorithm, mode
 
 
 def _folders(path: Path, config: Config, algorithm: str, mode: str) -> tuple[Path, Path]:

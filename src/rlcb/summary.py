@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from rlcb.catalog import ALGORITHMS
 from rlcb.config import Config
 from rlcb.console import LINE
 from rlcb.envs.episodes import EpisodeStatistics
@@ -80,7 +81,7 @@ def benchmark_metrics(run: RunDirectory, config: Config, outcome: Outcome) -> di
             "num_workers": outcome.num_workers,
             "num_threads": outcome.num_threads,
         },
-        "config": config.model_dump(mode="json"),
+        "config": config.as_used(),
     }
 
 
@@ -140,7 +141,7 @@ def final_fps(history: list[Metrics]) -> float | None:
 
 def time_shares(history: list[Metrics]) -> dict[str, float]:
     """Where the time of the whole run went, in parts of 1."""
-    names = ("env", "acting", "learning", "allreduce", "waiting", "other")
+    names = ("env", "acting", "learning", "allreduce", "waiting", "rollouts", "other")
     there = [name for name in names if history and f"time/{name}_seconds" in history[-1]]
     spent = {name: float(np.sum([line.get(f"time/{name}_seconds", 0.0) for line in history])) for name in there}
     total = sum(spent.values())
@@ -152,12 +153,13 @@ def summary_block(run: RunDirectory, config: Config, outcome: Outcome) -> str:
     rewards, episodes = _rewards(outcome.episodes), outcome.episodes
     shares = time_shares(outcome.history)
     waiting = "not every environment has finished its first episode"
+    noun = ALGORITHMS[run.algorithm].worker
     lines = [
         LINE,
         "TRAINING SUMMARY",
         LINE,
         f"Duration: {outcome.seconds / 3600:.2f} hours" + _status_note(outcome),
-        *([f"Workers: {outcome.num_workers}"] if run.mode == "parallel" else []),
+        *([f"{noun.capitalize()}s: {outcome.num_workers}"] if run.mode == "parallel" else []),
         f"Total Environments: {config.env.num_envs}",
         f"Total Timesteps: {outcome.env_steps:,}",
         f"Total Updates: {outcome.updates:,}",
@@ -194,6 +196,7 @@ def limited_by(shares: dict[str, float]) -> str:
         "learning": "learning; more cores, fewer epochs or a smaller network would help",
         "allreduce": "exchanging gradients; larger minibatches or fewer workers would help",
         "waiting": "waiting for the slowest worker; fewer workers, or nothing else on these cores, would help",
+        "rollouts": "waiting for rollouts; more actors would help",
         "other": "logging and saving; saving less often would help",
     }
     return advice[max(shares, key=lambda name: shares[name])] if shares else "n/a"

@@ -5,9 +5,11 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rlcb.catalog import ALGORITHMS
 from rlcb.config import Config
 from rlcb.config_file import build_config
 from rlcb.errors import ResourceError
@@ -17,17 +19,67 @@ Say = Callable[[str], None]
 WORTH_IT = 1.05  # a change that costs memory or alters learning must gain at least this much
 
 
+@dataclass(frozen=True)
+class Division:
+    """How a run is divided: processes that act, and where others learn, how many of those."""
+
+    workers: int
+    learners: int | None = None
+
+    def words(self, config: Config, cores: int) -> str:
+        """For people: '4 actors, 8 learners × 1 thread'."""
+        noun = ALGORITHMS[config.algorithm].worker
+        threads = threads_each(self.workers, self.learners, cores)
+        learners = f", {self.learners} learners" if self.learners else ""
+        return f"{self.workers} {noun}s{learners} × {threads} thread{'s' * (threads > 1)}"
+
+
+def threads_each(workers: int, learners: int | None, cores: int) -> int:
+    """Threads of a process that learns: an equal share of the cores, less one for each actor beside the learners."""
+    return max((cores - workers) // learners if learners else cores // workers, 1)
+
+
 def worker_counts(num_envs: int, minibatch: int, cores: int) -> list[int]:
     """Numbers of workers worth trying: powers of two and all cores, as far as environments and minibatches divide."""
     counts = {2**power for power in range(cores.bit_length()) if 2**power <= cores} | {cores}
     return sorted(count for count in counts if num_envs % count == 0 and minibatch % count == 0)
 
 
-def measure(config: Config, workers: int, updates: int) -> float:
+def actor_divisions(num_envs: int, columns: int, cores: int) -> list[Division]:
+    """Actors and learners worth trying: learning is most of the work, but on few cores all of them share."""
+    actors = [count for count in sorted({max(cores // 4, 1), max(cores // 2, 1)}) if num_envs % count == 0] or [1]
+    tried = []
+    for count in actors:
+        for learners in (1, max(cores // 4, 1), max(cores // 2, 1)):
+            fitting = max(fit for fit in range(1, min(learners, columns) + 1) if columns % fit == 0)
+            tried.append(Division(count, fitting))
+    return list(dict.fromkeys(tried))
+
+
+def divisions(config: Config, cores: int) -> list[Division]:
+    """What is worth trying for this configuration."""
+    if _has_learners(config):
+        found = actor_divisions(config.env.num_envs, config.minibatch_items, cores)
+        given = config.parallel.num_learners
+        return list(dict.fromkeys(Division(one.workers, given or one.learners) for one in found))
+    return [Division(count) for count in worker_counts(config.env.num_envs, config.minibatch_size, cores)]
+
+
+def _has_learners(config: Config) -> bool:
+    return ALGORITHMS[config.algorithm].executions["parallel"] == "actor_learner"
+
+
+def divided(config: Config, division: Division) -> Config:
+    """The configuration divided like this, the total unchanged."""
+    changes: dict[str, Any] = {"num_workers": division.workers, "num_envs_per_worker": None}
+    if division.learners:
+        changes["num_learners"] = division.learners
+    return build_config(None, {key: (key, value) for key, value in changes.items()}, base=config, mode="parallel")
+
+
+def measure(config: Config, division: Division, updates: int) -> float:
     """Steps per second of a real, short parallel run; its first update is warm-up."""
     changes = {
-        "num_workers": workers,
-        "num_envs_per_worker": None,
         "num_threads": None,
         "total_timesteps": (updates + 1) * config.rollout_size,
         "duration_hours": None,
@@ -35,44 +87,54 @@ def measure(config: Config, workers: int, updates: int) -> float:
         "checkpoint_dir": None,
         "log_dir": None,
     }
-    trial = build_config(None, {key: (key, value) for key, value in changes.items()}, base=config, mode="parallel")
+    flags = {key: (key, value) for key, value in changes.items()}
+    trial = build_config(None, flags, base=divided(config, division), mode="parallel")
     with tempfile.TemporaryDirectory(prefix="rlcb-tune-") as folder:
         file, run = Path(folder) / "trial.yaml", Path(folder) / "run"
         file.write_text(trial.to_yaml())
-        command = [sys.executable, "-m", "rlcb", "train", "ppo", "--mode", "parallel"]
+        command = [sys.executable, "-m", "rlcb", "train", config.algorithm, "--mode", "parallel"]
         done = subprocess.run(
             [*command, "--config", str(file), "--output-dir", str(run)], capture_output=True, text=True, check=False
         )
         if done.returncode:
-            raise ResourceError(f"a trial run with {workers} workers failed: {done.stderr.strip().splitlines()[-1]}")
-        lines = (run / "logs" / "PPO_Parallel" / "metrics.jsonl").read_text().splitlines()
+            words = division.words(config, usable_cpus())
+            raise ResourceError(f"a trial run with {words} failed: {done.stderr.strip().splitlines()[-1]}")
+        log = run / "logs" / f"{config.algorithm.upper()}_Parallel" / "metrics.jsonl"
+        lines = log.read_text().splitlines()
     first, last = json.loads(lines[0]), json.loads(lines[-1])
     return float((last["step"] - first["step"]) / (last["time"] - first["time"]))
 
 
-def choose_workers(config: Config, say: Say, updates: int = 2) -> tuple[int, float]:
-    """The fastest number of workers for this configuration here, and its speed."""
+def choose_division(config: Config, say: Say, updates: int = 2) -> tuple[Division, float]:
+    """The fastest division of this configuration here, and its speed."""
     cores = usable_cpus()
-    say(f"Measuring how many workers are fastest on {cores} cores ({config.env.num_envs} environments in all):")
-    speeds: dict[int, float] = {}
-    for workers in worker_counts(config.env.num_envs, config.minibatch_size, cores):
-        speeds[workers] = measure(config, workers, updates)
-        say(f"  {workers} workers × {max(cores // workers, 1)} threads: {speeds[workers]:,.0f} FPS")
-    best = max(speeds, key=lambda workers: speeds[workers])
-    say(f"Chosen: {best} workers, the fastest")
+    # The first rollouts of actors are all there at once: what lasts shows a few updates later.
+    updates = 3 * updates if _has_learners(config) else updates
+    say(f"Measuring what is fastest on {cores} cores ({config.env.num_envs} environments in all):")
+    speeds: dict[Division, float] = {}
+    for division in divisions(config, cores):
+        speeds[division] = measure(config, division, updates)
+        say(f"  {division.words(config, cores)}: {speeds[division]:,.0f} FPS")
+    best = max(speeds, key=lambda division: speeds[division])
+    say(f"Chosen: {best.words(config, cores)}, the fastest")
     return best, speeds[best]
 
 
-def with_workers(config: Config, workers: int) -> Config:
-    """The configuration divided among this many workers, the total unchanged."""
-    changes: dict[str, Any] = {"num_workers": workers, "num_envs_per_worker": None}
-    return build_config(None, {key: (key, value) for key, value in changes.items()}, base=config, mode="parallel")
+def decided(config: Config, say: Say) -> Config:
+    """A parallel configuration with what was left to this machine decided: by measurement or from its cores."""
+    if config.parallel.num_workers == "auto":
+        return divided(config, choose_division(config, say)[0])
+    if not _has_learners(config) or config.parallel.num_learners:
+        return config
+    room, columns = max(usable_cpus() - config.parallel.num_workers, 1), config.minibatch_items
+    learners = max(count for count in range(1, min(room, columns) + 1) if columns % count == 0)
+    return divided(config, Division(config.parallel.num_workers, learners))
 
 
 def tune(config: Config, output: Path, updates: int, say: Say) -> int:
     """Workers and threads, then environments, then the minibatch, each by measurement; writes a ready configuration."""
-    workers, speed = choose_workers(config, say, updates)
-    best = with_workers(config, workers)
+    division, speed = choose_division(config, say, updates)
+    best = divided(config, division)
     say("Trying more environments and larger minibatches (they change what is learned per step, so they must pay):")
     for key, values in (
         ("num_envs", [best.env.num_envs * 2, best.env.num_envs * 4]),
@@ -84,7 +146,7 @@ def tune(config: Config, output: Path, updates: int, say: Say) -> int:
             trial = build_config(None, flags, base=best, mode="parallel")
             if trial.minibatch_size < trial.training.batch_size:
                 break
-            found = measure(trial, workers, updates)
+            found = measure(trial, division, updates)
             keep = found > WORTH_IT * speed
             say(f"  {key} {value}: {found:,.0f} FPS, {'kept' if keep else 'not worth it'}")
             if not keep:
@@ -92,5 +154,5 @@ def tune(config: Config, output: Path, updates: int, say: Say) -> int:
             best, speed = trial, found
     output.parent.mkdir(parents=True, exist_ok=True)
     output.write_text(f"# Tuned on this machine by `rlcb tune`: {speed:,.0f} FPS.\n{best.to_yaml()}", encoding="utf-8")
-    say(f"Written: {output}; use it with: rlcb train ppo --mode parallel --config {output}")
+    say(f"Written: {output}; use it with: rlcb train {config.algorithm} --mode parallel --config {output}")
     return 0

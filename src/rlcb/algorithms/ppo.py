@@ -1,37 +1,30 @@
 """PPO's objective (Schulman et al. 2017)."""
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
+from rlcb.algorithms.batch import Samples
 from rlcb.config import PpoConfig
+from rlcb.returns import gae
+from rlcb.rollout import Rollout
 
 
-@dataclass(frozen=True)
-class Batch:
-    """Samples [N] of a rollout: what was seen and done, and what the policy and value were then."""
-
-    observations: Tensor
-    actions: Tensor
-    log_probs: Tensor
-    values: Tensor
-    advantages: Tensor
-    returns: Tensor
-
-    def select(self, indices: Tensor) -> "Batch":
-        """The samples at these positions."""
-        return Batch(*(tensor.index_select(0, indices) for tensor in vars(self).values()))
-
-    def split(self, size: int) -> "list[Batch]":
-        """Pieces of at most `size` samples, in order."""
-        return [Batch(*pieces) for pieces in zip(*(tensor.split(size) for tensor in vars(self).values()), strict=True)]
-
-    def __len__(self) -> int:
-        return len(self.actions)
+def make_samples(rollout: Rollout, rewards: Tensor, gamma: float, gae_lambda: float) -> Samples:
+    """The rollout's T × B samples with their advantages and returns."""
+    earned = rewards + gamma * rollout.bonus
+    advantages = gae(earned, rollout.values, rollout.dones, gamma, gae_lambda)
+    values = rollout.values[:-1]
+    return Samples(
+        rollout.observations[:-1].flatten(0, 1),
+        rollout.actions.flatten(),
+        rollout.log_probs.flatten(),
+        values.flatten(),
+        advantages.flatten(),
+        (advantages + values).flatten(),
+    )
 
 
-def ppo_loss(logits: Tensor, values: Tensor, batch: Batch, ppo: PpoConfig) -> tuple[Tensor, Tensor]:
+def ppo_loss(logits: Tensor, values: Tensor, batch: Samples, ppo: PpoConfig) -> tuple[Tensor, Tensor]:
     """The loss to minimise and, detached, the figures named in `STATISTICS`; all are means over the samples."""
     log_policy = torch.log_softmax(logits, dim=1)
     log_probs = log_policy.gather(1, batch.actions.unsqueeze(1)).squeeze(1)

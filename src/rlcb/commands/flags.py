@@ -5,7 +5,7 @@ import difflib
 import math
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
 _FLAG_NAMES = {"name": "--env", "duration_hours": "--duration"}
@@ -56,14 +56,20 @@ def flag_of(key: str) -> str:
 
 def add_keys(parser: Parser, keys: Sequence[str]) -> None:
     """A flag for each key; values are checked together with the file's, so all arrive as text."""
-    from rlcb.config import allowed_values, fields
+    from rlcb.config import all_keys, allowed_values
 
-    by_key = {key: field for _, key, field in fields()}
+    by_key = all_keys()
     for key in keys:
         field = by_key[key]
         text = f"{field.description}: {allowed_values(field)}"
         parser.add_argument(flag_of(key), dest=key, metavar="VALUE", help=text.replace("%", "%%"))
     parser.epilog = "What no flag gives comes from the config file, and what that leaves out from the defaults."
+
+
+def add_aliases(parser: Parser, aliases: Mapping[str, str]) -> None:
+    """Flags that mean the same as others: other name → key."""
+    for name, key in aliases.items():
+        parser.add_argument(flag_of(name), dest=name, metavar="VALUE", help=f"the same as {flag_of(key)}")
 
 
 def whole(low: int, high: int) -> Callable[[str], int]:

@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 CLIP = 10.0
 EPSILON = 1e-8
+Moments = tuple[float, float, float]  # count, mean, sum of squared deviations
 Sum = Callable[[NDArray[np.float64]], NDArray[np.float64]]
 
 
@@ -19,17 +20,25 @@ class RewardNormalizer:
     def __init__(self, num_envs: int, gamma: float):
         self._gamma = gamma
         self.running_return = np.zeros(num_envs)
-        self.moments = (0.0, 0.0, 0.0)  # count, mean, sum of squared deviations
+        self.moments: Moments = (0.0, 0.0, 0.0)
 
-    def __call__(self, rewards: NDArray[np.float32], dones: NDArray[np.bool_], total: Sum) -> NDArray[np.float32]:
-        """Take in a rollout's rewards [T, B] and return them scaled; `total` adds up over the group."""
+    def __call__(
+        self, rewards: NDArray[np.float32], dones: NDArray[np.bool_], total: Sum, envs: slice = slice(None)
+    ) -> NDArray[np.float32]:
+        """Take in a rollout's rewards [T, B] and return them scaled; `total` adds up over the group.
+
+        `envs`: which of the environments these are, if not all.
+        """
         returns = np.empty(rewards.shape)
+        running = self.running_return[envs]
         for t in range(len(rewards)):
-            self.running_return = self.running_return * self._gamma + rewards[t]
-            returns[t] = self.running_return
-            self.running_return[dones[t]] = 0.0
+            running = running * self._gamma + rewards[t]
+            returns[t] = running
+            running[dones[t]] = 0.0
+        self.running_return[envs] = running
         count, first, second = map(float, total(np.array([returns.size, returns.sum(), np.square(returns).sum()])))
-        self._merge(count, first / count, max(second - first * first / count, 0.0))
+        rollout = (count, first / count, max(second - first * first / count, 0.0))
+        self.moments = joined_moments(self.moments, rollout)
         scaled: NDArray[np.float32] = (rewards / np.sqrt(self.variance + EPSILON)).astype(np.float32)
         return np.clip(scaled, -CLIP, CLIP)
 
@@ -39,9 +48,10 @@ class RewardNormalizer:
         count, _, m2 = self.moments
         return m2 / count if count else 1.0
 
-    def _merge(self, count: float, mean: float, m2: float) -> None:
-        """Join a batch's moments to the running ones (Chan's formula)."""
-        old_count, old_mean, old_m2 = self.moments
-        new_count, delta = old_count + count, mean - old_mean
-        joined = old_m2 + m2 + delta * delta * old_count * count / new_count
-        self.moments = (new_count, old_mean + delta * count / new_count, joined)
+
+def joined_moments(one: Moments, other: Moments) -> Moments:
+    """Count, mean and sum of squared deviations of two sets of numbers together (Chan's formula)."""
+    count, delta = one[0] + other[0], other[1] - one[1]
+    if count == 0:
+        return one
+    return count, one[1] + delta * other[0] / count, one[2] + other[2] + delta * delta * one[0] * other[0] / count

@@ -15,7 +15,7 @@ from rlcb.checkpoint import MODES, load_checkpoint, load_newest
 from rlcb.config import EnvConfig
 from rlcb.console import note, warn
 from rlcb.env_names import canonical_env_name, modes_of, procgen_game
-from rlcb.envs import EnvSpec, make_env
+from rlcb.envs import EnvSpec, spec_of
 from rlcb.errors import CheckpointUnusable, RlcbError, UsageError
 from rlcb.networks import make_network
 from rlcb.run import read_run
@@ -114,21 +114,15 @@ def environment_for(trained: Trained, name: str | None) -> tuple[EnvConfig, EnvS
     if game and env.distribution_mode not in modes_of(game):
         modes = ", ".join(modes_of(game))
         raise UsageError(f"--env: {game} has no mode {env.distribution_mode!r}, which the run used; it has {modes}")
-    found = _spec(env)
+    found = spec_of(env)
     if env.name != trained.env.name:
-        expected = _spec(trained.env)
+        expected = spec_of(trained.env)
         if expected != found:
             raise CheckpointUnusable(
                 f"{trained.path}: trained in {trained.env.name} ({_words(expected)}), "
                 f"does not fit {env.name} ({_words(found)})"
             )
     return env, found
-
-
-def _spec(env: EnvConfig) -> EnvSpec:
-    made = make_env(env, num_envs=1, seed=0, num_threads=0)
-    made.close()
-    return made.spec
 
 
 def _words(spec: EnvSpec) -> str:

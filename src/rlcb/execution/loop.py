@@ -11,9 +11,10 @@ import torch
 from rlcb.config import Config
 from rlcb.envs.episodes import Episode
 from rlcb.errors import Diverged
-from rlcb.execution.state import Worker
+from rlcb.execution.state import Progress, Worker
 from rlcb.learner import Update
 
+_STEPS_TO_REPEAT = 4096  # environment steps that a lost worker may cost: keeping the state takes time too
 MAX_BAD_UPDATES = 3  # updates in a row with steps left out as not finite; one more ends the run
 
 
@@ -72,27 +73,28 @@ class Pace:
 def run_updates(worker: Worker, pace: Pace, emit: Callable[[Report], None], keep_parts: bool, dumps: Path) -> None:
     """Collect, learn, report, until the group agrees that it is time to stop.
 
-    `keep_parts`: report the worker's own part after every update, so that somebody else could continue from it.
+    `keep_parts`: report the worker's own part every so often, so that somebody else could continue from it.
     """
     group, progress = worker.group, worker.progress
-    ending, fraction = _agree(worker, pace, 0.0)
+    ending, fraction, _ = _agree(worker, pace, 0.0)
     common = worker.common() if group.rank == 0 and (ending or not progress.updates) else None
+    every = max(_STEPS_TO_REPEAT // worker.config.rollout_size, 1)
     emit(Report(group.rank, dict(vars(progress)), pace.now(), worker.part(), common, ending, fraction))
     mark = pace.now()
     while not ending:
-        update, episodes, spent = _one_update(worker, fraction)
+        update, episodes, spent = one_update(worker, fraction)
         now = pace.now()
         elapsed, mark = now - mark, now
-        _refuse_divergence(worker, update, dumps)
-        ending, fraction = _agree(worker, pace, elapsed)
-        save = group.rank == 0 and (pace.save_due(progress.updates) or ending is not None)
+        refuse_divergence(progress, update, dumps, group.rank)
+        ending, fraction, save = _agree(worker, pace, elapsed)
+        keep = keep_parts and progress.updates % every == 0
         emit(
             Report(
                 rank=group.rank,
                 progress=dict(vars(progress)),
                 now=now,
-                part=worker.part() if keep_parts or save else None,
-                common=worker.common() if save else None,
+                part=worker.part() if keep or save else None,
+                common=worker.common() if save and group.rank == 0 else None,
                 ending=ending,
                 fraction=fraction,
                 elapsed=elapsed,
@@ -104,19 +106,20 @@ def run_updates(worker: Worker, pace: Pace, emit: Callable[[Report], None], keep
         )
 
 
-def _agree(worker: Worker, pace: Pace, last_update: float) -> tuple[str | None, float]:
-    """Rank 0's opinion on whether the run ends, and why, and how far along it is, made everybody's."""
+def _agree(worker: Worker, pace: Pace, last_update: float) -> tuple[str | None, float, bool]:
+    """Rank 0's opinion made everybody's: whether the run ends, and why; how far along it is; whether to save."""
     group = worker.group
-    opinion = torch.zeros(2, dtype=torch.float64)
+    opinion = torch.zeros(3, dtype=torch.float64)
     if group.rank == 0:
         reached = pace.reached(worker, last_update)
         opinion[0] = 1 if reached else 2 if group.stop_wanted() else 0
         opinion[1] = pace.fraction(worker.progress.env_steps)
-    verdict, fraction = group.sum(opinion).tolist()
-    return (None, "finished", "interrupted")[int(verdict)], fraction
+        opinion[2] = pace.save_due(worker.progress.updates) or opinion[0] > 0
+    verdict, fraction, save = group.sum(opinion).tolist()
+    return (None, "finished", "interrupted")[int(verdict)], fraction, bool(save)
 
 
-def _one_update(worker: Worker, fraction: float) -> tuple[Update, list[Episode], dict[str, float]]:
+def one_update(worker: Worker, fraction: float) -> tuple[Update, list[Episode], dict[str, float]]:
     """Collect a rollout and learn from it; returns also the episodes that ended and where the time went."""
     config, group, progress = worker.config, worker.group, worker.progress
     group.reduce_seconds = group.wait_seconds = 0.0
@@ -131,24 +134,20 @@ def _one_update(worker: Worker, fraction: float) -> tuple[Update, list[Episode],
     started, crossing = time.perf_counter(), group.reduce_seconds + group.wait_seconds
     update = worker.learner.update(rollout, rewards.to(worker.device), learning_rate)
     learning = time.perf_counter() - started - (group.reduce_seconds + group.wait_seconds - crossing)
-    progress.env_steps += config.rollout_size
-    progress.updates += 1
-    progress.skipped_steps += update.skipped_steps
-    progress.bad_updates_in_a_row = progress.bad_updates_in_a_row + 1 if update.skipped_steps else 0
+    progress.count(config.rollout_size, update.skipped_steps)
     spent = {"env": worker.collector.env_seconds, "acting": worker.collector.acting_seconds, "learning": learning}
     if group.size > 1:
         spent |= {"allreduce": group.reduce_seconds, "waiting": group.wait_seconds}
     return update, worker.collector.episodes, spent
 
 
-def _refuse_divergence(worker: Worker, update: Update, dumps: Path) -> None:
+def refuse_divergence(progress: Progress, update: Update, dumps: Path, rank: int) -> None:
     """End the run when optimizer steps that are not finite do not stop."""
-    progress = worker.progress
     if progress.bad_updates_in_a_row <= MAX_BAD_UPDATES:
         return
     assert update.bad_batch is not None
     dump = dumps / f"diverged_update_{progress.updates}.pt"
-    if worker.group.rank == 0:
+    if rank == 0:
         torch.save(dict(vars(update.bad_batch)), dump)
     raise Diverged(
         f"diverged: gradients were not finite in {progress.bad_updates_in_a_row} updates in a row; "

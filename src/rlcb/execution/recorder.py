@@ -5,9 +5,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from rlcb.catalog import ALGORITHMS
 from rlcb.checkpoint import load_newest, prune, save_checkpoint
 from rlcb.config import Config
-from rlcb.console import Console, note, update_line, warn
+from rlcb.console import Console, note, timed_lines, update_line, warn
 from rlcb.envs.episodes import EpisodeStatistics
 from rlcb.execution.loop import Report
 from rlcb.execution.state import Start, checkpoint_content, starts_from
@@ -57,9 +58,10 @@ class Recorder:
     def record(self, reports: list[Report]) -> None:
         """Take in all workers' reports of one update, in the order of their ranks."""
         first = reports[0]
+        steps = first.progress["env_steps"] - self._progress["env_steps"]
         self.seconds, self._progress = first.now, first.progress
         if first.metrics is not None:
-            self._record_update(reports)
+            self._record_update(reports, steps)
         elif self._meter is None:
             self._meter = ResourceMeter()  # from here on training is measured, not starting up
         if first.common is not None:
@@ -69,19 +71,23 @@ class Recorder:
                 write_summaries(self.run, self.config, self.outcome("running"))
         self.ending = first.ending
 
-    def _record_update(self, reports: list[Report]) -> None:
+    def _record_update(self, reports: list[Report], steps: int) -> None:
         first = reports[0]
         self.episodes.add(episode for report in reports for episode in report.episodes)
-        metrics = self._metrics(reports)
+        metrics = self._metrics(reports, steps)
         self._writer.write(metrics)
         if first.skipped_steps:
             self.run.event("not_finite", update=metrics["update"], skipped_steps=first.skipped_steps)
             warn(f"update {metrics['update']}: {first.skipped_steps} optimizer steps left out as not finite")
         if metrics["update"] % self.config.logging.log_interval == 0:
-            self.console.line(update_line(metrics))
+            hours = self.config.training.duration_hours
+            if hours is not None and ALGORITHMS[self.run.algorithm].timed_lines:
+                self.console.line(timed_lines(metrics, hours))
+            else:
+                self.console.line(update_line(metrics))
         self.console.progress(first.fraction, f"{metrics['time/fps']:,.0f} FPS")
 
-    def _metrics(self, reports: list[Report]) -> Metrics:
+    def _metrics(self, reports: list[Report], steps: int) -> Metrics:
         """The line of one update, under the names that docs/metrics.md explains; times are means over the workers."""
         first = reports[0]
         recent, lengths = self.episodes.recent(), self.episodes.recent_lengths
@@ -96,7 +102,7 @@ class Recorder:
             "rollout/ep_reward_std": recent[1] if recent else None,
             "rollout/ep_len_mean": sum(lengths) / len(lengths) if lengths else None,
             "rollout/episodes": self.episodes.num_episodes,
-            "time/fps": self.config.rollout_size / first.elapsed,
+            "time/fps": steps / first.elapsed,
             **{f"time/{name}_seconds": round(value, 4) for name, value in spent.items()},
             "time/other_seconds": round(max(first.elapsed - sum(spent.values()), 0.0), 4),
             **(first.metrics or {}),
@@ -131,6 +137,12 @@ class Recorder:
             self.console.close()  # the bar must not be drawn below the summary
             print(summary_block(self.run, self.config, outcome), flush=True)
         return outcome
+
+    def note_loss(self, name: str, how: str, times: int) -> None:
+        """A process was lost and is being replaced."""
+        self.worker_restarts += 1
+        self.run.event("worker_lost", worker=name, how=how, restarts=times)
+        warn(f"{name} is lost ({how}); replacing it")
 
     def outcome(self, status: str) -> Outcome:
         """How far the run is."""

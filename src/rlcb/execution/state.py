@@ -7,14 +7,15 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
 
 from rlcb import __version__
 from rlcb.checkpoint import FORMAT
 from rlcb.collector import Collector
 from rlcb.config import Config
-from rlcb.console import warn
+from rlcb.console import note, warn
 from rlcb.env_names import procgen_game
-from rlcb.envs import make_env
+from rlcb.envs import EnvSpec, make_env
 from rlcb.envs.episodes import EpisodeCounter
 from rlcb.envs.normalize import RewardNormalizer
 from rlcb.errors import CheckpointUnusable
@@ -37,19 +38,28 @@ class Progress:
     skipped_steps: int = 0
     bad_updates_in_a_row: int = 0
 
+    def count(self, env_steps: int, skipped_steps: int) -> None:
+        """One more update, from so many environment steps, of which so many optimizer steps were left out."""
+        self.env_steps += env_steps
+        self.updates += 1
+        self.skipped_steps += skipped_steps
+        self.bad_updates_in_a_row = self.bad_updates_in_a_row + 1 if skipped_steps else 0
+
 
 class Worker:
     """One worker's environments, its copy of the policy, its random generators."""
 
-    def __init__(self, config: Config, device: str, env_threads: int, group: Group):
+    def __init__(
+        self, config: Config, device: str, env_threads: int, group: Group, seed_key: tuple[int, ...] | None = None
+    ):
+        """`seed_key`: which of the seed's random streams, by default those of the rank."""
         self.config, self.device, self.group = config, device, group
         self.num_envs = config.env.num_envs // group.size
-        torch.manual_seed(int(np.random.SeedSequence(config.env.seed).generate_state(1)[0]))
-        acting, learning, envs = _seeds(config.env.seed, group.rank)
+        acting, learning, envs = seeds(config.env.seed, *(seed_key or (group.rank,)))
         self._acting = torch.Generator().manual_seed(acting)
         self._learning = torch.Generator().manual_seed(learning)
         self.env = make_env(config.env, self.num_envs, envs, env_threads)
-        policy = make_network(config.training.network, self.env.spec).to(device)
+        policy = make_policy(config, self.env.spec).to(device)
         self.learner = Learner(policy, config, self._learning, group)
         self._counter = EpisodeCounter(self.num_envs, first_env=group.rank * self.num_envs)
         self.collector = Collector(
@@ -97,11 +107,15 @@ class Worker:
             self.progress = Progress(**start["progress"])
             count, mean, m2 = start["normalizer"]
             self.normalizer.moments = (count, mean, m2)
-            self.normalizer.running_return = np.array(part["discounted"], np.float64)
-            self._counter.load(part["episode"])
+            if part["envs"]:
+                self.normalizer.running_return = np.array(part["discounted"], np.float64)
+                self._counter.load(part["episode"])
             self._load_random(part)
         except (KeyError, TypeError, ValueError, RuntimeError, AttributeError) as error:
             raise CheckpointUnusable(f"the checkpoint does not fit this run: {str(error).splitlines()[0]}") from None
+        if not part["envs"]:
+            note("the checkpoint holds no environments, as actors' are not saved: they begin anew")
+            return
         self.env.set_state(part["envs"])
         self.collector.observation = self.env.observe()
         if part["observation"] not in (None, self._observation_digest()):
@@ -110,7 +124,7 @@ class Worker:
     def _load_random(self, part: dict[str, Any]) -> None:
         if part["acting"] is None:
             # The run was divided among another number of workers: new streams, different from those at its start.
-            acting, learning, _ = _seeds(self.config.env.seed, self.group.rank, self.progress.updates)
+            acting, learning, _ = seeds(self.config.env.seed, self.group.rank, self.progress.updates)
             self._acting.manual_seed(acting)
             self._learning.manual_seed(learning)
             return
@@ -118,7 +132,13 @@ class Worker:
         self._learning.set_state(torch.tensor(part["learning"]))
 
 
-def _seeds(seed: int, *key: int) -> tuple[int, int, int]:
+def make_policy(config: Config, spec: EnvSpec) -> nn.Module:
+    """The network with the weights that this seed begins with, the same in every process and execution."""
+    torch.manual_seed(int(np.random.SeedSequence(config.env.seed).generate_state(1)[0]))
+    return make_network(config.training.network, spec)
+
+
+def seeds(seed: int, *key: int) -> tuple[int, int, int]:
     """Independent seeds for acting, learning and environments; Procgen takes 31 bits."""
     acting, learning, envs = np.random.SeedSequence(seed, spawn_key=key).generate_state(3)
     return int(acting), int(learning), int(envs >> 1)
@@ -135,7 +155,7 @@ def checkpoint_content(
             "env": environment_identity(config),
             "env_steps": common["progress"]["env_steps"],
             "updates": common["progress"]["updates"],
-            "config": json.dumps(config.model_dump(mode="json")),
+            "config": json.dumps(config.as_used()),
             "versions": {
                 "rlcb": __version__,
                 **{name: package_version(name) or "" for name in ("torch", "procgen-mirror", "gymnasium")},

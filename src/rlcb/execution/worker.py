@@ -1,15 +1,10 @@
 """A worker process of the data-parallel execution. Started by the supervisor as `python -m rlcb.execution.worker`."""
 
-import os
-import signal
-import sys
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
 
-from rlcb.errors import RlcbError
-from rlcb.execution.messages import Broken, Failed, Go, Setup, Started
-from rlcb.hardware import prepare_process
-from rlcb.signals import die_with
+from rlcb.execution.child import serve
+from rlcb.execution.messages import Broken, Go, Setup, Started
 
 if TYPE_CHECKING:
     from rlcb.execution.loop import Report
@@ -17,29 +12,7 @@ if TYPE_CHECKING:
     from rlcb.group import Control
 
 
-def main() -> None:
-    """Wait for the set-up, then serve until the run ends or the supervisor does."""
-    connection, control, size, parent = (int(word) for word in sys.argv[1:5])
-    die_with(parent)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    channel = Connection(connection)
-    setup: Setup = channel.recv()
-    prepare_process(setup.num_threads)
-    import torch
-
-    from rlcb.group import Control
-
-    torch.set_num_threads(setup.num_threads)
-    try:
-        _serve(channel, setup, Control(control, size))
-    except RlcbError as error:
-        channel.send(Failed(type(error).__name__, str(error), error.exit_code))
-    except (EOFError, BrokenPipeError):
-        os._exit(1)  # the supervisor is gone: nobody to tell
-
-
-def _serve(channel: "Connection[Any, Any]", setup: Setup, control: "Control") -> None:
+def _work(channel: "Connection[Any, Any]", setup: Setup, control: "Control") -> None:
     """Build the worker, then run the loop as often as the supervisor says go."""
     from rlcb.execution.loop import Pace, run_updates
     from rlcb.execution.state import Worker
@@ -91,18 +64,19 @@ def _join(worker: "Worker", setup: Setup, control: "Control", generation: int) -
 
 
 class _Memory:
-    """Sends reports, and remembers the last two updates so that the worker can go back to either."""
+    """Sends reports, and remembers the last two moments that it can go back to."""
 
     def __init__(self, worker: "Worker", channel: "Connection[Any, Any]"):
         self._worker, self._channel = worker, channel
         self._kept: dict[int, dict[str, Any]] = {}
 
     def report(self, report: "Report") -> None:
-        """Remember this moment, then tell the supervisor: in this order, so that what it knows can be gone back to."""
-        common = report.common or self._worker.common()
-        self._kept[report.progress["updates"]] = {**common, "part": report.part}
-        for update in sorted(self._kept)[:-2]:
-            del self._kept[update]
+        """Remember a moment with a part, then tell the supervisor: in this order, so that it can be gone back to."""
+        if report.part is not None:
+            common = report.common or self._worker.common()
+            self._kept[report.progress["updates"]] = {**common, "part": report.part}
+            for update in sorted(self._kept)[:-2]:
+                del self._kept[update]
         self._channel.send(report)
 
     def updates(self) -> tuple[int, ...]:
@@ -121,4 +95,4 @@ class _Memory:
 
 
 if __name__ == "__main__":
-    main()
+    serve(_work)

@@ -53,9 +53,9 @@ def _divided(pair: str, config: Config) -> Config:
     """Where the number of workers is to be measured, measure it once for all runs: they must be alike."""
     if config.parallel.num_workers != "auto" or not pair.endswith("_parallel"):
         return config
-    from rlcb.tune import choose_workers, with_workers
+    from rlcb.tune import decided
 
-    return with_workers(config, choose_workers(config, lambda text: print(text, flush=True))[0])
+    return decided(config, lambda text: print(text, flush=True))
 
 
 def _do(work: Work, stop: StopRequest, display: Display) -> int:

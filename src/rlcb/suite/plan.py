@@ -134,7 +134,9 @@ def stored(output: Path) -> Suite:
     """The plan of the suite in a directory."""
     settings = read_settings(output / _SETTINGS)
     configs = {
-        f"{algorithm}_{mode}": build_config(config_path(output, f"{algorithm}_{mode}"), {}, mode=mode)
+        f"{algorithm}_{mode}": build_config(
+            config_path(output, f"{algorithm}_{mode}"), {}, mode=mode, algorithm=algorithm
+        )
         for algorithm, mode in settings.pairs
     }
     return Suite(settings, configs)
@@ -150,7 +152,7 @@ def refuse_differences(output: Path, planned: Suite, wanted: Suite) -> None:
     ]
     if not different:  # else the configurations differ because of that
         for pair, config in wanted.configs.items():
-            different += _differences(pair, planned.configs[pair].model_dump(), config.model_dump())
+            different += _differences(pair, planned.configs[pair].as_used(), config.as_used())
     if different:
         more = f" and {len(different) - _SHOWN} more" if len(different) > _SHOWN else ""
         raise UsageError(
@@ -165,7 +167,8 @@ def _flat(settings: SuiteConfig) -> dict[str, Any]:
 
 def _differences(pair: str, before: dict[str, Any], now: dict[str, Any]) -> list[str]:
     if now["parallel"]["num_workers"] == "auto":
-        measured = {key: before["parallel"][key] for key in ("num_workers", "num_envs_per_worker")}
+        decided = ("num_workers", "num_envs_per_worker", "num_learners")
+        measured = {key: before["parallel"][key] for key in decided if key in now["parallel"]}
         now = {**now, "parallel": {**now["parallel"], **measured}}  # when the suite began
     return [
         f"{pair}: {section}.{key} {before[section][key]} there, {value} now"

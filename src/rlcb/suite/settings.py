@@ -7,11 +7,12 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from rlcb.config import Config, fields
+from rlcb.catalog import MODES
+from rlcb.config import Config, all_keys, fields
 from rlcb.config_file import build_config, meant
 from rlcb.env_names import canonical_env_name, procgen_game
 from rlcb.errors import UsageError
-from rlcb.launch import ALGORITHMS, check_device
+from rlcb.launch import check_device
 from rlcb.metrics import want_tensorboard
 from rlcb.yamlfile import read_yaml
 
@@ -19,7 +20,7 @@ Sources = dict[str, str]  # setting → where it was given, as a message names i
 # Config keys that the suite decides itself, and the setting that does.
 _DECIDED = {"name": "games", "seed": "seeds", "duration_hours": "duration_hours", "total_timesteps": "total_timesteps",
             "checkpoint_dir": "--output-dir", "log_dir": "--output-dir"}  # fmt: skip
-PASSED_ON = tuple(key for _, key, _ in fields() if key not in _DECIDED)
+PASSED_ON = tuple(key for key in all_keys() if key not in _DECIDED)
 BUDGETS = ("duration_hours", "total_timesteps")
 
 _Several = BeforeValidator(lambda value: value if isinstance(value, list) else [value])
@@ -32,7 +33,7 @@ class SuiteConfig(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
 
     algorithms: Annotated[
-        list[str], _Several, Field(min_length=1, description=f"one or more of {', '.join(ALGORITHMS)}")
+        list[str], _Several, Field(min_length=1, description=f"one or more of {', '.join(MODES)}")
     ] = ["ppo"]
     modes: Annotated[list[str], _Several, Field(min_length=1, description="one or both of sequential and parallel")] = [
         "sequential",
@@ -80,7 +81,7 @@ class Suite:
 
 
 def pairs_of(
-    algorithms: Iterable[str], modes: Iterable[str], table: Mapping[str, tuple[str, ...]] = ALGORITHMS
+    algorithms: Iterable[str], modes: Iterable[str], table: Mapping[str, tuple[str, ...]] = MODES
 ) -> list[tuple[str, str]]:
     """All (algorithm, mode) pairs that exist; a mode that one algorithm lacks is left out for that one."""
     wanted = list(modes)
@@ -140,15 +141,15 @@ def _first_problem(error: ValidationError, source: Sources) -> str:
 
 def _checked(settings: SuiteConfig, source: Sources) -> SuiteConfig:
     """Checks against the tables of what exists, and of settings against each other; games get their short names."""
-    known_modes = list(dict.fromkeys(mode for modes in ALGORITHMS.values() for mode in modes))
-    known: dict[str, Iterable[str]] = {"algorithms": ALGORITHMS, "modes": known_modes}
+    known_modes = list(dict.fromkeys(mode for modes in MODES.values() for mode in modes))
+    known: dict[str, Iterable[str]] = {"algorithms": MODES, "modes": known_modes}
     for key, names in known.items():
         for name in getattr(settings, key):
             if name not in names:
                 raise UsageError(f"{source[key]}: {name!r} does not exist{meant(name, names)}")
     for algorithm in settings.algorithms:
         if not pairs_of([algorithm], settings.modes):
-            have = ", ".join(ALGORITHMS[algorithm])
+            have = ", ".join(MODES[algorithm])
             raise UsageError(f"{source.get('modes', 'modes')}: {algorithm} has none of these modes; it has {have}")
     if (settings.duration_hours is None) == (settings.total_timesteps is None):
         places = [source[key] for key in BUDGETS if getattr(settings, key) is not None]
@@ -171,11 +172,25 @@ def _check_overrides(settings: SuiteConfig, source: Sources) -> None:
             raise UsageError(f"{where}.{key}: is decided by {_DECIDED[key]} in a suite")
         if key not in PASSED_ON:
             raise UsageError(f"{where}: unknown key {key}{meant(key, PASSED_ON)}")
+        if not any(key in _keys_of(algorithm) for algorithm in settings.algorithms):
+            owners = " and ".join(name for name in MODES if key in _keys_of(name))
+            raise UsageError(
+                f"{_where(source, key)}: is for {owners}, this suite has {' and '.join(settings.algorithms)}"
+            )
     if isinstance(settings.config, dict):
         pairs = [f"{algorithm}_{mode}" for algorithm, mode in settings.pairs]
         for pair in settings.config:
             if pair not in pairs:
                 raise UsageError(f"{source['config']}: unknown key {pair}{meant(pair, pairs)}")
+
+
+def _keys_of(algorithm: str) -> set[str]:
+    return {key for _, key, _ in fields(algorithm)}
+
+
+def _where(source: Sources, key: str) -> str:
+    """Where an override was given."""
+    return source.get(f"overrides.{key}", f"{source.get('overrides', 'overrides')}.{key}")
 
 
 def _short_name(game: str, source: Sources) -> str:
@@ -195,14 +210,17 @@ def _build_configs(settings: SuiteConfig, source: Sources) -> dict[str, Config]:
         usual = Path("config") / f"{pair}.yaml"
         file = Path(given) if given else usual if usual.exists() else None
         for game in reversed(settings.games):
-            configs[pair] = build_config(file, _changes(settings, source, mode, game), mode=mode)
+            changes = _changes(settings, source, algorithm, mode, game)
+            configs[pair] = build_config(file, changes, mode=mode, algorithm=algorithm)
         want_tensorboard(configs[pair].logging.tensorboard)
         check_device(configs[pair], mode)
     return configs
 
 
-def _changes(settings: SuiteConfig, source: Sources, mode: str, game: str) -> dict[str, tuple[str, Any]]:
-    """What the suite puts on top of a config file, and where each was given."""
+def _changes(
+    settings: SuiteConfig, source: Sources, algorithm: str, mode: str, game: str
+) -> dict[str, tuple[str, Any]]:
+    """What the suite puts on top of a config file, as far as the algorithm knows it, and where each was given."""
     budget = next(key for key in BUDGETS if getattr(settings, key) is not None)
     changes: dict[str, tuple[str, Any]] = {
         "name": (source.get("games", "games"), game),
@@ -213,8 +231,8 @@ def _changes(settings: SuiteConfig, source: Sources, mode: str, game: str) -> di
     }
     if budget == "total_timesteps":
         changes[budget] = (source[budget], settings.total_timesteps)
-    for key, value in settings.overrides.items():
-        changes[key] = (source.get(f"overrides.{key}", f"{source.get('overrides', 'overrides')}.{key}"), value)
+    known = _keys_of(algorithm)
+    changes |= {key: (_where(source, key), value) for key, value in settings.overrides.items() if key in known}
     if mode == "parallel" and "num_envs" in changes:
         # A suite compares modes: num_envs is the total in each, whatever share the file gives a worker.
         changes.setdefault("num_envs_per_worker", (changes["num_envs"][0], None))

@@ -1,0 +1,57 @@
+"""IMPALA's objective (Espeholt et al. 2018): an actor-critic that V-trace corrects for the policy that acted."""
+
+import torch
+from torch import Tensor
+
+from rlcb.algorithms.batch import Columns
+from rlcb.config import ImpalaConfig
+from rlcb.returns import gae, vtrace
+from rlcb.rollout import Rollout
+
+
+def make_columns(rollout: Rollout, rewards: Tensor, gamma: float) -> Columns:
+    """The rollout's environments; `returns` are those of what was earned, as the policy that acted valued the end."""
+    earned = rewards + gamma * rollout.bonus
+    values = rollout.values[:-1]
+    returns = gae(earned, rollout.values, rollout.dones, gamma, 1.0) + values
+    return Columns(
+        rollout.observations, rollout.actions, rollout.log_probs, earned, rollout.dones, values, returns
+    )  # fmt: skip
+
+
+def impala_loss(
+    logits: Tensor, values: Tensor, batch: Columns, impala: ImpalaConfig, gamma: float, trace_lambda: float
+) -> tuple[Tensor, Tensor]:
+    """The loss to minimise and, detached, the figures named in `STATISTICS`; all are means over the T × B samples.
+
+    `logits` [T, B, A] are the current policy's, `values` [T+1, B] its values; no gradient flows through the targets.
+    """
+    log_policy = torch.log_softmax(logits, dim=2)
+    log_probs = log_policy.gather(2, batch.actions.unsqueeze(2)).squeeze(2)
+    with torch.no_grad():
+        log_rhos = log_probs - batch.log_probs
+        targets, advantages = vtrace(
+            log_rhos,
+            batch.rewards,
+            values,
+            batch.dones,
+            gamma,
+            impala.vtrace_clip_rho_threshold,
+            impala.vtrace_clip_c_threshold,
+            impala.vtrace_clip_pg_rho_threshold,
+            trace_lambda,
+        )
+    policy_loss = -(log_probs * advantages).mean()
+    value_loss = 0.5 * (targets - values[:-1]).square().mean()
+    entropy = -(log_policy.exp() * log_policy).sum(2).mean()
+    loss = policy_loss + impala.vf_coef * value_loss - impala.ent_coef * entropy
+    with torch.no_grad():
+        ratios = log_rhos.exp()
+        approx_kl = (ratios - 1 - log_rhos).mean()
+        clipped = (ratios > impala.vtrace_clip_rho_threshold).float().mean()
+        statistics = torch.stack((loss, policy_loss, value_loss, entropy, approx_kl, ratios.mean(), clipped))
+    return loss, statistics
+
+
+STATISTICS = ("loss/total", "loss/policy", "loss/value", "loss/entropy", "policy/approx_kl",
+              "vtrace/rho_mean", "vtrace/clip_fraction")  # fmt: skip

@@ -1,0 +1,313 @@
+"""Actors and learners: actors fill slots with rollouts, learners update from full ones, nobody waits for a whole round.
+
+The supervisor trains nothing. It hands slots out, orders an update whenever enough of them are full, records what the
+learners report, and replaces whoever is lost: an actor by a new one with new environments, the learners by new ones
+that go on from the last update, whose weights and moments lie in shared memory; their rollouts are still in the slots.
+"""
+
+import contextlib
+import os
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import astuple, fields, replace
+from multiprocessing.connection import wait
+from typing import Any
+
+from rlcb.config import Config
+from rlcb.errors import Diverged, WorkersLost
+from rlcb.execution.loop import Pace, Report
+from rlcb.execution.messages import ActorSetup, Filled, Give, Learn, Learned, LearnerSetup, Memory, Started
+from rlcb.execution.process import STARTUP_SECONDS, Lost, Process
+from rlcb.execution.recorder import Recorder
+from rlcb.execution.slots import SlotBook
+from rlcb.execution.state import Start
+from rlcb.group import Control
+from rlcb.run import RunDirectory
+from rlcb.signals import StopRequest
+from rlcb.summary import Outcome
+
+LOSSES_IN_A_ROW, LOSSES_AT_ONCE = 3, 10  # of one actor or of the learners; of all together
+FORGIVEN_AFTER = 3  # rollouts or updates delivered since: whoever works again may be lost again
+_ORDERS_AHEAD = 2  # updates that the learners know of: the one under way and the next
+_LEARNERS = -1  # their place in the count of losses: they are replaced together
+_ACTOR_TIMES = ("env", "acting", "waiting")
+
+
+class Supervisor:
+    """Runs actors and learners to the end of the run."""
+
+    def __init__(self, recorder: Recorder, config: Config, threads_per_learner: int, stop: StopRequest):
+        actors, learners = config.parallel.num_workers, config.parallel.num_learners
+        assert isinstance(actors, int)
+        assert learners is not None
+        self.recorder, self.config, self.stop = recorder, config, stop
+        self._num_actors, self._num_learners, self._threads = actors, learners, threads_per_learner
+        self._num_slots = config.parallel.num_slots or 2 * actors
+        self._book = SlotBook(self._num_slots, per_update=actors)
+        self._actor_control = Control(os.memfd_create("rlcb-actors"), actors)
+        self._learner_control = Control(os.memfd_create("rlcb-learners"), learners)
+        self._memory = Memory(*(os.memfd_create(f"rlcb-{field.name}") for field in fields(Memory)))
+        self._actors: list[Process] = []
+        self._learners: list[Process] = []
+        self._ready: set[Process] = set()  # those that have said that they are
+        self._idle: deque[int] = deque()  # actors without a slot
+        self._orders: deque[Learn] = deque()  # updates to do
+        self._told = 0  # of which the learners know
+        self._common: dict[str, Any] | None = None  # what a checkpoint holds of the learners, once they have sent it
+        self._carried: dict[str, Any] | None = None  # where new learners would have to go on from
+        self._lives, self._losses, self._delivered = Counter[int](), Counter[int](), Counter[int]()
+        self._spent = Counter[str]()  # the actors' time since the last update
+        self._pace: Pace | None = None  # once everybody is ready
+
+    def run(self, start: Start | None) -> Outcome:
+        """Start everybody, keep them busy, record what they report; everything is on disk then."""
+        self._start = start
+        self._progress = dict(start["progress"]) if start else {"env_steps": 0, "updates": 0, "skipped_steps": 0}
+        self._first = self._ordered = self._progress["updates"]
+        try:
+            self._start_learners()
+            self._actors = [self._start_actor(actor) for actor in range(self._num_actors)]
+            self._pace = self._begin()
+            while self.recorder.ending is None:
+                self._attended(self._hand_out)
+                self._attended(self._order)
+                self._attended(self._listen)
+                if not self._orders and self._is_over():
+                    self._finish()
+            return self.recorder.finish()
+        except Diverged:
+            self.recorder.finish("diverged")
+            raise
+        finally:
+            for process in (*self._actors, *self._learners):
+                process.end()
+            controls = (self._actor_control.descriptor, self._learner_control.descriptor)
+            for descriptor in (*astuple(self._memory), *controls):
+                os.close(descriptor)
+
+    # Starting
+
+    def _start_actor(self, actor: int) -> Process:
+        life = self._lives[actor]
+        self._lives[actor] += 1
+        # Every process that is this actor gets random streams of its own.
+        key = (actor, self._first, life) if self._first or life else (actor,)
+        setup = ActorSetup(self.config, actor, life, 1, self._num_slots, self._memory, key)
+        return self._process("actor", "rlcb.execution.actor", actor, setup, self._actor_control)
+
+    def _start_learners(self) -> None:
+        """All at once: those that go on alone could not agree with new ones."""
+        generation, folder = self._learner_control.next_generation(), self.recorder.run.path.resolve()
+        setup = LearnerSetup(
+            0, self.config, self._threads, self._num_slots, self._memory, generation, folder, self._start, self._carried
+        )
+        self._learners, self._told = [], 0
+        for rank in range(self._num_learners):
+            mine, control = replace(setup, rank=rank), self._learner_control
+            self._learners.append(self._process("learner", "rlcb.execution.learning", rank, mine, control))
+
+    def _process(self, kind: str, module: str, index: int, setup: Any, control: Control) -> Process:
+        return Process(f"{kind} {index}", module, index, setup, control, astuple(self._memory))
+
+    def _begin(self) -> Pace:
+        """Wait until all are ready; from then on training is measured."""
+        while len(self._ready) < self._num_actors + self._num_learners or self._common is None:
+            self._attended(self._listen)
+        pace = Pace(self.config, zero=time.perf_counter() - self.recorder.seconds)
+        self._mark, self._last_update = pace.now(), 0.0
+        fresh = self._progress["updates"] == 0
+        self._tell_recorder(pace.now(), pace.fraction(self._progress["env_steps"]), self._common if fresh else None)
+        return pace
+
+    # Working
+
+    def _attended(self, step: Callable[[], None]) -> None:
+        """Do a step; whoever turns out to be lost is replaced."""
+        try:
+            step()
+        except Lost as lost:
+            self._replace(lost)
+
+    def _listen(self) -> None:
+        self._hear((*self._actors, *self._learners))
+
+    def _hear(self, processes: Iterable[Process]) -> None:
+        """Take in what these have to say, and look after those who should and do not."""
+        by_channel = {process.channel: process for process in processes}
+        for channel in wait(list(by_channel), timeout=0.1):
+            process = by_channel[channel]  # type: ignore[index]
+            self._take(process, process.receive())
+        for process, patience in self._busy():
+            if process.silent_for() > patience:
+                process.give_up(patience)
+
+    def _busy(self) -> Iterator[tuple[Process, float]]:
+        """Who has something to do, and for how long they may be silent about it."""
+        for process in (*self._actors, *self._learners):
+            if process not in self._ready:
+                yield process, STARTUP_SECONDS
+            elif self._told if process in self._learners else process.index not in self._idle:
+                yield process, self.config.parallel.worker_timeout
+
+    def _take(self, process: Process, message: Any) -> None:
+        if isinstance(message, Started):
+            self._ready.add(process)
+            if process in self._actors:
+                self._idle.append(process.index)
+                self.recorder.console.line(f"{process.name.capitalize()} started with {message.num_envs} environments")
+        elif isinstance(message, Filled):
+            self._book.filled(message.ticket)
+            self._idle.append(process.index)
+            self._spent.update(message.seconds)
+            self._forgive(process.index)
+        elif isinstance(message, Learned):
+            self._record(message)
+            self._forgive(_LEARNERS)
+        else:
+            self._common = message
+
+    def _hand_out(self) -> None:
+        """Give idle actors slots to fill, as far as there are free ones."""
+        while self._idle and not self._is_over():
+            ticket = self._book.hand_out(self._idle[0])
+            if ticket is None:
+                return
+            actor = self._actors[self._idle.popleft()]
+            actor.told_to_go()
+            actor.send(ticket)
+
+    def _order(self) -> None:
+        """Decide on the next updates as soon as their rollouts are there, and let the learners know."""
+        while len(self._orders) < _ORDERS_AHEAD and not self._is_over() and (tickets := self._book.take()):
+            assert self._pace is not None
+            done, training = self._pace.fraction(self._ordered * self.config.rollout_size), self.config.training
+            rate = training.learning_rate * (1 - done if training.lr_schedule == "linear" else 1.0)
+            self._ordered += 1
+            self._orders.append(Learn(tickets, rate, self._pace.save_due(self._ordered)))
+        if not all(process in self._ready for process in self._learners):
+            return
+        while self._told < len(self._orders):
+            for process in self._learners:
+                process.told_to_go()
+                process.send(self._orders[self._told])
+            self._told += 1
+
+    def _is_over(self) -> bool:
+        """Whether no further update is to be ordered: a timed run ends with the update that is nearest to its time."""
+        assert self._pace is not None
+        hours = self.config.training.duration_hours
+        if self.stop.signal is not None:
+            return True
+        if hours:
+            ahead = (len(self._orders) + 0.5) * self._last_update
+            return self._ordered > self._first and self._pace.now() + ahead >= 3600 * hours
+        return self._ordered * self.config.rollout_size >= self.config.training.total_timesteps
+
+    # Recording
+
+    def _record(self, learned: Learned) -> None:
+        """An update is done: its slots are free, its figures go on record."""
+        assert self._pace is not None
+        self._book.learned(self._orders.popleft().tickets)
+        self._told -= 1
+        self._carried, self._progress = learned.carried, learned.progress
+        now = self._pace.now()
+        self._last_update, self._mark = now - self._mark, now
+        times = {f"actor/{name}_seconds": round(self._spent[name] / self._num_actors, 4) for name in _ACTOR_TIMES}
+        self._spent.clear()
+        metrics = {**learned.metrics, "queue/depth": self._book.depth, **times}
+        fraction = self._pace.fraction(self._progress["env_steps"])
+        self._tell_recorder(now, fraction, learned.common, learned, metrics)
+
+    def _tell_recorder(
+        self,
+        now: float,
+        fraction: float,
+        common: dict[str, Any] | None,
+        learned: Learned | None = None,
+        metrics: dict[str, Any] | None = None,
+        ending: str | None = None,
+    ) -> None:
+        report = Report(0, self._progress, now, None, common, ending, fraction, self._last_update, metrics=metrics)
+        if learned:
+            skipped, episodes = learned.skipped_steps, learned.episodes
+            report = replace(report, spent=learned.spent, skipped_steps=skipped, episodes=episodes)
+        self.recorder.record([report])
+
+    def _finish(self) -> None:
+        """All that was ordered is done: save and say how the run ended."""
+        common = None
+        while common is None or common["progress"]["updates"] != self._progress["updates"]:
+            self._attended(self._ask_for_common)
+            common = self._common
+        ending = "finished" if self.stop.signal is None else "interrupted"
+        self._tell_recorder(self.recorder.seconds, 1.0, common, ending=ending)
+
+    def _ask_for_common(self) -> None:
+        """Wait for what a checkpoint holds of the learners; they must have nothing else to do."""
+        self._common = None
+        if all(process in self._ready for process in self._learners):  # new ones send it anyway
+            self._learners[0].send(Give(self._progress["updates"]))
+        while self._common is None:
+            self._hear(self._learners)
+
+    # Losing
+
+    def _replace(self, lost: Lost) -> None:
+        """Put new processes in the place of what is lost."""
+        is_actor = lost.process in self._actors
+        place = lost.process.index if is_actor else _LEARNERS
+        self._losses[place] += 1
+        self._delivered[place] = 0
+        self._ready.discard(lost.process)
+        self.recorder.note_loss(lost.process.name, lost.how, self._losses[place])
+        if is_actor:
+            self._book.lost(place)
+            self._idle = deque(actor for actor in self._idle if actor != place)
+            self._refuse_hopeless(lost, place)
+            lost.process.end()
+            self._actors[place] = self._start_actor(place)
+            return
+        with contextlib.suppress(Lost):  # what the first learner has reported counts
+            while self._learners[0].channel.poll():
+                self._take(self._learners[0], self._learners[0].receive())
+        for process in self._learners:
+            self._ready.discard(process)
+            process.end()
+        self._refuse_hopeless(lost, place)
+        self._start_learners()
+
+    def _forgive(self, place: int) -> None:
+        """Who has delivered since the last loss may be lost again."""
+        self._delivered[place] += 1
+        if self._delivered[place] >= FORGIVEN_AFTER:
+            self._losses[place] = 0
+
+    def _refuse_hopeless(self, lost: Lost, place: int) -> None:
+        """Stop, with a checkpoint, when more is lost than bad luck explains."""
+        story = f"{lost.process.name} was lost {self._losses[place]} times, the last time {lost.how}"
+        everybody = self._num_actors > 1 and not any(actor in self._ready for actor in self._actors)
+        if place != _LEARNERS and self._pace is not None and everybody:
+            story = f"all {self._num_actors} actors are lost, the last one {lost.how}"
+        elif self._losses[place] <= LOSSES_IN_A_ROW and self._losses.total() <= LOSSES_AT_ONCE:
+            return
+        path, saved = self.recorder.run.path, ""
+        if self._pace is not None and place != _LEARNERS:
+            with contextlib.suppress(Lost):
+                while self._told:
+                    self._hear(self._learners)
+                self._ask_for_common()
+                assert self._common is not None
+                self.recorder.save(None, self._common, [])
+                saved = "saved; "
+        raise WorkersLost(f"{story} ({self._losses.total()} losses in all); {saved}go on with --resume {path}")
+
+
+def train(run: RunDirectory, config: Config, device: str, num_threads: int, resume: bool, stop: StopRequest) -> Outcome:
+    """Train with actors and learners until steps or time are reached or a signal asks to stop."""
+    assert isinstance(config.parallel.num_workers, int)
+    recorder = Recorder(run, config, device, num_threads, config.parallel.num_workers)
+    start = recorder.restore()[0] if resume else None
+    with recorder:
+        return Supervisor(recorder, config, num_threads, stop).run(start)

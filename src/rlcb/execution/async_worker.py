@@ -1,0 +1,48 @@
+"""A worker process of the asynchronous execution. `python -m rlcb.execution.async_worker`."""
+
+import os
+from multiprocessing.connection import Connection
+from typing import TYPE_CHECKING, Any
+
+from rlcb.execution.child import serve
+from rlcb.execution.messages import Applied, AsyncSetup, Go, OutOfWork, Started
+
+if TYPE_CHECKING:
+    from rlcb.group import Control
+
+
+def _work(channel: "Connection[Any, Any]", setup: AsyncSetup, control: "Control") -> None:
+    """Act, compute a gradient, apply it, report; again, as long as there is work, and waiting for nobody."""
+    from rlcb.execution.loop import Pace, one_update, refuse_divergence
+    from rlcb.execution.parameters import SharedParameters
+    from rlcb.execution.state import Worker
+
+    group = SharedParameters(control, setup.worker, setup.parameters)
+    threads = setup.num_threads if setup.num_threads > 1 else 0
+    worker = Worker(setup.config, "cpu", threads, group, setup.seed_key)
+    worker.normalizer.moments = setup.moments
+    channel.send(Started(worker.num_envs))
+    while True:
+        go: Go = channel.recv()
+        pace = Pace(setup.config, go.zero)
+        group.refresh()
+        while not control.stop and _took(setup.work):
+            fraction = pace.fraction(setup.steps_before + group.applied() * setup.config.rollout_size)
+            update, episodes, spent = one_update(worker, fraction)
+            refuse_divergence(worker.progress, update, setup.folder, rank=0)
+            lag, moments = group.lag, worker.normalizer.moments
+            channel.send(Applied(update.metrics, spent, update.skipped_steps, episodes, lag, moments))
+        channel.send(OutOfWork())
+
+
+def _took(work: int) -> bool:
+    """Take one unit of work, if there is one left; two processes never take the same."""
+    try:
+        os.eventfd_read(work)
+    except BlockingIOError:
+        return False
+    return True
+
+
+if __name__ == "__main__":
+    serve(_work)

@@ -1,0 +1,82 @@
+"""Parameters that several processes move at once, without locks: the group of an asynchronous worker."""
+
+import mmap
+import os
+
+import torch
+from torch import Tensor
+
+from rlcb.group import Attached, Control
+
+
+class SharedParameters:
+    """A group that waits for nobody: gradients are taken at a copy of the weights and applied to the shared ones.
+
+    Weights and moments lie in memory that all have mapped. Two processes that move the same entry at the same moment
+    may lose one of the two moves, and a copy may hold entries from before and after another's step; the method allows
+    for both (Recht et al. 2011). To its learner this is a group of one. `rank` None: an observer that moves nothing.
+    """
+
+    size = 1
+    reduce_seconds = wait_seconds = 0.0
+
+    def __init__(self, control: Control, rank: int | None, descriptor: int, create: bool = False):
+        """`create`: the memory is made, with the weights and moments that are attached."""
+        self.control, self.rank = control, rank or 0
+        self._descriptor, self._create, self._observes = descriptor, create, rank is None
+        self.lag, self._seen = 0, 0
+
+    def attach(self, weights: Tensor, moments: list[Tensor]) -> Attached:
+        """Take the shared weights and moments, or make them if that was asked for."""
+        vectors, N = 1 + len(moments), weights.numel()
+        if self._create:
+            os.ftruncate(self._descriptor, 4 * N * vectors)
+        memory = mmap.mmap(self._descriptor, 4 * N * vectors)
+        shared = torch.frombuffer(memory, dtype=torch.float32).view(vectors, N)
+        if self._create:
+            for row, vector in zip(shared, (weights, *moments), strict=True):
+                row.copy_(vector)
+        self._shared, self._local, self._gradient = shared[0], weights, torch.zeros_like(weights)
+        self.refresh()
+        return Attached(weights, list(shared[1:]), self._gradient, slice(None), self._gradient, moved=self._shared)
+
+    def refresh(self) -> None:
+        """Copy the shared weights."""
+        self._seen = self._others()
+        self._local.copy_(self._shared)
+
+    def publish(self) -> None:
+        """Make the copy the shared weights."""
+        self._shared.copy_(self._local)
+
+    def reduce(self) -> Tensor:
+        """The norm of this worker's gradient; how many of the others' were applied since its weights were copied."""
+        self.lag = self._others() - self._seen
+        norm: Tensor = torch.linalg.vector_norm(self._gradient)
+        return norm
+
+    def settle(self) -> None:
+        """This worker's gradient is applied; go on from what all have made of the weights."""
+        self.control.arrivals[self.rank] += 1
+        self.refresh()
+
+    def _others(self) -> int:
+        """Gradients that the others have applied; each counts its own, so no count is lost."""
+        return int(self.control.arrivals.sum()) - (0 if self._observes else int(self.control.arrivals[self.rank]))
+
+    def applied(self) -> int:
+        """Gradients that all have applied."""
+        return int(self.control.arrivals.sum())
+
+    def sum(self, values: Tensor) -> Tensor:
+        """The sum of one is itself."""
+        return values
+
+    def alive(self) -> None:
+        """Count up this worker's sign of life."""
+        if not self._observes:
+            self.control.heartbeats[self.rank] += 1
+
+    def stop_wanted(self) -> bool:
+        """Whether the supervisor wants the run to end."""
+        return self.control.stop
