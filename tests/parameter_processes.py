@@ -1,7 +1,7 @@
-"""Two processes that apply gradients to the same parameters; prints a JSON object. torch is imported once: they are forks.
+"""Two processes that apply gradients to the same parameters; prints a JSON object.
 
-First one of them is stopped between computing a gradient and applying it, while the other one goes on; then both run
-freely at the same time.
+torch is imported once: they are forks. First one of them is stopped between computing a gradient and applying it,
+while the other one goes on; then both run freely at the same time.
 """
 
 import json

@@ -142,14 +142,13 @@ class ByHand:
                 to_logits = found[t, b] * (p - taken) + a2c.ent_coef * p * (log_p + entropy)
                 to_value = np.array([a2c.vf_coef * (value - returns[t, b])])
                 parts = (np.outer(to_logits, x), to_logits, np.outer(to_value, x), to_value)
-                for total, part in zip(gradient, parts, strict=True):
-                    total += part / (T * B)
+                gradient = [total + part / (T * B) for total, part in zip(gradient, parts, strict=True)]
         norm = math.sqrt(sum(float((part**2).sum()) for part in gradient))
         scale = min(1.0, a2c.max_grad_norm / (norm + 1e-6))
         for weight, square, part in zip(self.weights, self.squares, gradient, strict=True):
             clipped = scale * part
             square[:] = RMS_DECAY * square + (1 - RMS_DECAY) * clipped**2
-            weight -= learning_rate * clipped / (np.sqrt(square) + RMS_EPS)
+            weight[:] = weight - learning_rate * clipped / (np.sqrt(square) + RMS_EPS)
         return norm
 
 
@@ -266,3 +265,15 @@ def test_two_workers_repeat_bit_for_bit_when_resumed_and_when_one_is_killed(star
     done = rlcb("train", "--resume", half, *total)
     assert done.returncode == 0, done.stderr
     assert learned(half) == killed
+
+
+@pytest.mark.parametrize(("mode", "workers"), [("sequential", 1), ("parallel", 2)])
+def test_a2c_solves_cartpole(mode: str, workers: int, tmp_path: Path) -> None:
+    recipe = ("--env", "CartPole-v1", "--n-steps", "8", "--learning-rate", "3e-3", "--lr-schedule", "linear",
+              "--gamma", "0.98", "--gae-lambda", "0.9", "--normalize-rewards", "false",
+              "--normalize-advantages", "true", "--log-interval", "1000")  # fmt: skip
+    path = trained(tmp_path / "run", "a2c", mode, workers, *recipe, "--total-timesteps", "131072")
+    performance = json.loads((path / "benchmark_metrics.json").read_text())["performance"]
+    assert performance["num_episodes"] >= 100
+    assert performance["final_reward"] >= 475
+    assert performance["initial_reward"] < 100

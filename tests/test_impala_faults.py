@@ -106,10 +106,12 @@ def ended(process: subprocess.Popen[str], code: int) -> tuple[str, str]:
 
 
 def test_a_killed_actor_is_replaced_and_nobody_waits_for_it(begin: Start, tmp_path: Path) -> None:
-    path, updates = tmp_path / "run", 400
+    path, updates = tmp_path / "run", 300
     process = begin(*CAR, "--total-timesteps", str(updates * ROLLOUT), "--output-dir", path)
+    wait_for_line(process, "Update 1 |")
+    actors = children(process.pid, "actor")
     wait_for_line(process, "Update 5 |")
-    children(process.pid, "actor")[0].kill()
+    actors[0].kill()
     out, err = ended(process, 0)
     assert "warning: actor 0 is lost (killed by SIGKILL); replacing it" in err
     # Slots hold rollouts for two updates, two more may be under way: beyond these somebody must have gone on.
@@ -122,11 +124,11 @@ def test_a_killed_actor_is_replaced_and_nobody_waits_for_it(begin: Start, tmp_pa
 
 
 def test_a_killed_learner_takes_the_other_with_it_and_new_ones_go_on(begin: Start, tmp_path: Path) -> None:
-    path, updates = tmp_path / "run", 200
+    path, updates = tmp_path / "run", 120
     process = begin(*CAR, "--num-learners", "2", "--total-timesteps", str(updates * ROLLOUT), "--output-dir", path)
-    wait_for_line(process, "Update 5 |")
+    wait_for_line(process, "Update 1 |")
     learners = children(process.pid, "learning")
-    assert len(learners) == 2
+    wait_for_line(process, "Update 5 |")
     learners[1].kill()
     ended(process, 0)
     assert summary(path)["worker_restarts"] == 1

@@ -293,9 +293,9 @@ def test_comparison(
     assert (tmp_path / "two.png").stat().st_size > 20_000
 
 
-RECIPE = ("--env", "CartPole-v1", "--n-steps", "32", "--batch-size", "64", "--learning-rate", "2e-3", "--lr-schedule",
-          "linear", "--gamma", "0.99", "--gae-lambda", "0.95", "--ent-coef", "0.001", "--normalize-rewards", "false",
-          "--num-threads", "1", "--log-interval", "1000", *QUIET, "--total-timesteps", "196608")  # fmt: skip
+RECIPE = ("--env", "CartPole-v1", "--n-steps", "32", "--batch-size", "256", "--learning-rate", "2e-3", "--lr-schedule",
+          "linear", "--gamma", "0.99", "--gae-lambda", "0.95", "--ent-coef", "0.001", "--num-threads", "1",
+          "--log-interval", "1000", *QUIET, "--total-timesteps", "196608")  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from rlcb.errors import ResourceError
 from rlcb.hardware import usable_cpus
 
 Say = Callable[[str], None]
+_FEW_CORES = 2  # so few that actors and learners must share them
 WORTH_IT = 1.05  # a change that costs memory or alters learning must gain at least this much
 
 
@@ -47,10 +48,11 @@ def worker_counts(num_envs: int, minibatch: int, cores: int) -> list[int]:
 
 def actor_divisions(num_envs: int, columns: int, cores: int) -> list[Division]:
     """Actors and learners worth trying: learning is most of the work, but on few cores all of them share."""
-    actors = [count for count in sorted({max(cores // 4, 1), max(cores // 2, 1)}) if num_envs % count == 0] or [1]
+    counts = sorted({max(cores // 4, 1), max(cores // 2, 1), min(cores, _FEW_CORES)})
+    actors = [count for count in counts if num_envs % count == 0] or [1]
     tried = []
     for count in actors:
-        for learners in (1, max(cores // 4, 1), max(cores // 2, 1)):
+        for learners in (1, *counts):
             fitting = max(fit for fit in range(1, min(learners, columns) + 1) if columns % fit == 0)
             tried.append(Division(count, fitting))
     return list(dict.fromkeys(tried))
@@ -126,7 +128,9 @@ def decided(config: Config, say: Say) -> Config:
         return divided(config, choose_division(config, say)[0])
     if not _has_learners(config) or config.parallel.num_learners:
         return config
-    room, columns = max(usable_cpus() - config.parallel.num_workers, 1), config.minibatch_items
+    cores, columns = usable_cpus(), config.minibatch_items
+    # Where actors leave no core free both sides share all of them, and two learners were measured to beat one.
+    room = max(cores - config.parallel.num_workers, cores // 2, min(cores, _FEW_CORES))
     learners = max(count for count in range(1, min(room, columns) + 1) if columns % count == 0)
     return divided(config, Division(config.parallel.num_workers, learners))
 

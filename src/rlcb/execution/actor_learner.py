@@ -17,6 +17,7 @@ from typing import Any
 from rlcb.config import Config
 from rlcb.errors import Diverged, WorkersLost
 from rlcb.execution.loop import Pace, Report
+from rlcb.execution.losses import Losses
 from rlcb.execution.messages import ActorSetup, Filled, Give, Learn, Learned, LearnerSetup, Memory, Started
 from rlcb.execution.process import STARTUP_SECONDS, Lost, Process
 from rlcb.execution.recorder import Recorder
@@ -27,8 +28,6 @@ from rlcb.run import RunDirectory
 from rlcb.signals import StopRequest
 from rlcb.summary import Outcome
 
-LOSSES_IN_A_ROW, LOSSES_AT_ONCE = 3, 10  # of one actor or of the learners; of all together
-FORGIVEN_AFTER = 3  # rollouts or updates delivered since: whoever works again may be lost again
 _ORDERS_AHEAD = 2  # updates that the learners know of: the one under way and the next
 _LEARNERS = -1  # their place in the count of losses: they are replaced together
 _ACTOR_TIMES = ("env", "acting", "waiting")
@@ -56,7 +55,7 @@ class Supervisor:
         self._told = 0  # of which the learners know
         self._common: dict[str, Any] | None = None  # what a checkpoint holds of the learners, once they have sent it
         self._carried: dict[str, Any] | None = None  # where new learners would have to go on from
-        self._lives, self._losses, self._delivered = Counter[int](), Counter[int](), Counter[int]()
+        self._lives, self._losses = Counter[int](), Losses()
         self._spent = Counter[str]()  # the actors' time since the last update
         self._pace: Pace | None = None  # once everybody is ready
 
@@ -138,21 +137,27 @@ class Supervisor:
         for channel in wait(list(by_channel), timeout=0.1):
             process = by_channel[channel]  # type: ignore[index]
             self._take(process, process.receive())
-        for process, patience in self._busy():
+        for process, patience in self._busy(processes):
             if process.silent_for() > patience:
                 process.give_up(patience)
 
-    def _busy(self) -> Iterator[tuple[Process, float]]:
-        """Who has something to do, and for how long they may be silent about it."""
-        for process in (*self._actors, *self._learners):
+    def _busy(self, processes: Iterable[Process]) -> Iterator[tuple[Process, float]]:
+        """Who of these has something to do, and for how long they may be silent about it."""
+        for process in processes:
             if process not in self._ready:
                 yield process, STARTUP_SECONDS
-            elif self._told if process in self._learners else process.index not in self._idle:
+            elif self._has_work(process):
                 yield process, self.config.parallel.worker_timeout
+
+    def _has_work(self, process: Process) -> bool:
+        if process in self._actors:
+            return process.index not in self._idle
+        return self._told > 0 or (process is self._learners[0] and self._common is None)
 
     def _take(self, process: Process, message: Any) -> None:
         if isinstance(message, Started):
             self._ready.add(process)
+            process.told_to_go()
             if process in self._actors:
                 self._idle.append(process.index)
                 self.recorder.console.line(f"{process.name.capitalize()} started with {message.num_envs} environments")
@@ -160,10 +165,10 @@ class Supervisor:
             self._book.filled(message.ticket)
             self._idle.append(process.index)
             self._spent.update(message.seconds)
-            self._forgive(process.index)
+            self._losses.delivered(process.index)
         elif isinstance(message, Learned):
             self._record(message)
-            self._forgive(_LEARNERS)
+            self._losses.delivered(_LEARNERS)
         else:
             self._common = message
 
@@ -248,6 +253,7 @@ class Supervisor:
         """Wait for what a checkpoint holds of the learners; they must have nothing else to do."""
         self._common = None
         if all(process in self._ready for process in self._learners):  # new ones send it anyway
+            self._learners[0].told_to_go()
             self._learners[0].send(Give(self._progress["updates"]))
         while self._common is None:
             self._hear(self._learners)
@@ -258,10 +264,8 @@ class Supervisor:
         """Put new processes in the place of what is lost."""
         is_actor = lost.process in self._actors
         place = lost.process.index if is_actor else _LEARNERS
-        self._losses[place] += 1
-        self._delivered[place] = 0
         self._ready.discard(lost.process)
-        self.recorder.note_loss(lost.process.name, lost.how, self._losses[place])
+        self.recorder.note_loss(lost.process.name, lost.how, self._losses.add(place))
         if is_actor:
             self._book.lost(place)
             self._idle = deque(actor for actor in self._idle if actor != place)
@@ -278,19 +282,12 @@ class Supervisor:
         self._refuse_hopeless(lost, place)
         self._start_learners()
 
-    def _forgive(self, place: int) -> None:
-        """Who has delivered since the last loss may be lost again."""
-        self._delivered[place] += 1
-        if self._delivered[place] >= FORGIVEN_AFTER:
-            self._losses[place] = 0
-
     def _refuse_hopeless(self, lost: Lost, place: int) -> None:
         """Stop, with a checkpoint, when more is lost than bad luck explains."""
-        story = f"{lost.process.name} was lost {self._losses[place]} times, the last time {lost.how}"
-        everybody = self._num_actors > 1 and not any(actor in self._ready for actor in self._actors)
-        if place != _LEARNERS and self._pace is not None and everybody:
+        story = self._losses.story(place, lost.process.name, lost.how)
+        if place != _LEARNERS and self._losses.all_together(range(self._num_actors)):
             story = f"all {self._num_actors} actors are lost, the last one {lost.how}"
-        elif self._losses[place] <= LOSSES_IN_A_ROW and self._losses.total() <= LOSSES_AT_ONCE:
+        elif not self._losses.too_many(place):
             return
         path, saved = self.recorder.run.path, ""
         if self._pace is not None and place != _LEARNERS:
@@ -299,9 +296,9 @@ class Supervisor:
                     self._hear(self._learners)
                 self._ask_for_common()
                 assert self._common is not None
-                self.recorder.save(None, self._common, [])
+                self.recorder.abandon(self._common, [])
                 saved = "saved; "
-        raise WorkersLost(f"{story} ({self._losses.total()} losses in all); {saved}go on with --resume {path}")
+        raise WorkersLost(f"{story}; {saved}go on with --resume {path}")
 
 
 def train(run: RunDirectory, config: Config, device: str, num_threads: int, resume: bool, stop: StopRequest) -> Outcome:

@@ -115,14 +115,18 @@ class Supervisor:
 
     def _give_work(self) -> None:
         """Count out the rollouts that are missing, and let everybody who has nothing to do go for them."""
-        training, missing = self.config.training, _ENDLESS
-        if training.duration_hours is None:
-            rounds = -(-training.total_timesteps // self.config.rollout_size)
-            missing = rounds * self.size - self._progress.env_steps // self._share.rollout_size - len(self._reports)
+        missing = self._missing()
         if missing > 0:
             os.eventfd_write(self._work, missing)
         for worker in list(self._idle):
             self._go(worker)
+
+    def _missing(self) -> int:
+        """Rollouts that are still to be done."""
+        if self.config.training.duration_hours:
+            return _ENDLESS
+        rounds = -(-self.config.training.total_timesteps // self.config.rollout_size)
+        return rounds * self.size - self._progress.env_steps // self._share.rollout_size - len(self._reports)
 
     def _go(self, worker: Process) -> None:
         worker.told_to_go()
@@ -170,8 +174,7 @@ class Supervisor:
 
     def _end_or_go_on(self) -> None:
         """Nobody has anything to do: the run is over, or what lost workers had taken on is still to be done."""
-        reached = self._progress.env_steps >= self.config.training.total_timesteps
-        if not self._control.stop and (self.config.training.duration_hours or not reached):
+        if not self._control.stop and self._missing() > 0:
             self._give_work()
             return
         if self._reports:
@@ -222,12 +225,12 @@ class Supervisor:
         self._idle.discard(lost.process)
         self.recorder.note_loss(name, lost.how, self._losses.add(place))
         story = self._losses.story(place, name, lost.how)
-        everybody = self._pace is not None and self.size > 1 and not self._ready
+        everybody = self._losses.all_together(range(self.size))
         if everybody or self._losses.too_many(place):
             if everybody:
                 story = f"all {self.size} workers are lost, the last one {lost.how}"
             if self._pace is not None:
-                self.recorder.save(None, self._common(), [])
+                self.recorder.abandon(self._common(), [])
                 story = f"{story}; saved"
             raise WorkersLost(f"{story}; go on with --resume {self.recorder.run.path}")
         lost.process.end()

@@ -195,7 +195,7 @@ class Supervisor:
         worst = max(gone, key=lambda rank: self._restarts[rank])
         if self._restarts[worst] <= RESTARTS_PER_WORKER and sum(self._restarts) <= RESTARTS_PER_RUN:
             return
-        self.recorder.save(None, common, [parts[update] for parts in self._parts])
+        self.recorder.abandon(common, [parts[update] for parts in self._parts])
         raise WorkersLost(
             f"worker {worst} was lost {self._restarts[worst]} times ({sum(self._restarts)} losses in all), "
             f"the last time {gone[worst]}; saved; go on with --resume {self.recorder.run.path}"

@@ -143,12 +143,11 @@ def one_update(worker: Worker, fraction: float) -> tuple[Update, list[Episode], 
 
 def refuse_divergence(progress: Progress, update: Update, dumps: Path, rank: int) -> None:
     """End the run when optimizer steps that are not finite do not stop."""
-    if progress.bad_updates_in_a_row <= MAX_BAD_UPDATES:
+    if progress.bad_updates_in_a_row <= MAX_BAD_UPDATES or rank > 0:  # all see the same; the first one tells
         return
     assert update.bad_batch is not None
     dump = dumps / f"diverged_update_{progress.updates}.pt"
-    if rank == 0:
-        torch.save(dict(vars(update.bad_batch)), dump)
+    torch.save(dict(vars(update.bad_batch)), dump)
     raise Diverged(
         f"diverged: gradients were not finite in {progress.bad_updates_in_a_row} updates in a row; "
         f"the last batch is in {dump}, the last good checkpoint in {dumps}; try a lower learning rate"

@@ -75,7 +75,8 @@ class Process:
 
     def give_up(self, patience: float) -> NoReturn:
         """End a child that has been silent for too long."""
-        self.end()
+        self.process.kill()
+        self.process.wait()  # the channel stays open: what it had said before still counts
         raise Lost(self, f"silent for {patience:g} s and killed")
 
     def end(self) -> None:

@@ -138,6 +138,11 @@ class Recorder:
             print(summary_block(self.run, self.config, outcome), flush=True)
         return outcome
 
+    def abandon(self, common: dict[str, Any], parts: list[dict[str, Any]]) -> None:
+        """Leave a run that cannot go on so that it can be resumed: a checkpoint, and summaries of how far it came."""
+        self.save(None, common, parts)
+        write_summaries(self.run, self.config, self.outcome("interrupted"))
+
     def note_loss(self, name: str, how: str, times: int) -> None:
         """A process was lost and is being replaced."""
         self.worker_restarts += 1

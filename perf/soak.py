@@ -1,0 +1,106 @@
+"""A long parallel run whose processes are killed again and again: does it end normally, with nothing lost or leaked?
+
+    python perf/soak.py --minutes 30 --every 30 -- impala --num-actors 2 --num-envs-per-actor 16
+
+What follows `--` are arguments of `rlcb train`. Every EVERY seconds one process that acts (an actor, or a worker where
+all act) gets SIGKILL. Watched are the memory of the whole tree, and memory and open files of those that are never
+killed. Prints what was seen; exits with 1 if the run did not end normally.
+"""
+
+import argparse
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from statistics import mean
+
+import psutil
+
+REPO = Path(__file__).resolve().parent.parent
+ACTING = ("rlcb.execution.actor", "rlcb.execution.worker", "rlcb.execution.async_worker")
+
+
+def acting(tree: list[psutil.Process]) -> list[psutil.Process]:
+    """The processes of a run that own environments."""
+    found = []
+    for process in tree:
+        try:
+            if any(module in process.cmdline() for module in ACTING):
+                found.append(process)
+        except psutil.NoSuchProcess:
+            continue
+    return found
+
+
+def look(process: psutil.Popen) -> tuple[float, int]:
+    """Memory in MB and open files of the processes that are never killed."""
+    tree = [process, *process.children(recursive=True)]
+    killed = acting(tree)
+    memory, files = 0.0, 0
+    for one in tree:
+        try:
+            if one not in killed:
+                memory, files = memory + one.memory_info().rss / 2**20, files + one.num_fds()
+        except psutil.NoSuchProcess:
+            continue
+    return memory, files
+
+
+def growth(values: list[float]) -> str:
+    """The mean of the last quarter over that of the second: the first is start-up."""
+    quarter = max(len(values) // 4, 1)
+    before, after = mean(values[quarter : 2 * quarter] or values), mean(values[-quarter:])
+    return f"{before:,.0f} → {after:,.0f} ({100 * (after / before - 1):+.1f} %)"
+
+
+def main() -> None:
+    """Run, kill, watch, report."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--minutes", type=float, default=30.0)
+    parser.add_argument("--every", type=float, default=30.0, help="seconds between kills")
+    parser.add_argument("train", nargs="+", help="arguments of `rlcb train`, behind --")
+    arguments = parser.parse_args()
+    shared_before = set(os.listdir("/dev/shm"))
+    with tempfile.TemporaryDirectory() as folder:
+        run = Path(folder) / "run"
+        command = [sys.executable, "-m", "rlcb", "train", *arguments.train, "--mode", "parallel"]
+        command += ["--duration", str(arguments.minutes / 60), "--log-interval", "100000", "--output-dir", str(run)]
+        process = psutil.Popen(command, cwd=REPO, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        kills, next_kill, chance = 0, time.monotonic() + arguments.every, random.Random(1)
+        memory, files = [], []
+        while process.poll() is None:
+            time.sleep(1)
+            found = look(process) if process.is_running() else (0.0, 0)
+            if found[0]:
+                memory.append(found[0])
+                files.append(float(found[1]))
+            if time.monotonic() >= next_kill:
+                victims = acting(process.children(recursive=True)) if process.is_running() else []
+                if victims:
+                    chance.choice(victims).kill()
+                    kills += 1
+                next_kill += arguments.every
+        lines = [json.loads(line) for log in run.glob("logs/*/metrics.jsonl") for line in log.read_text().splitlines()]
+        summary = json.loads((run / "training_summary.json").read_text())
+    exact = [line["step"] for line in lines] == [lines[0]["step"] * (n + 1) for n in range(len(lines))]
+    quarter = len(lines) // 4
+    speeds = [line["time/fps"] for line in lines]
+    print(f"exit code {process.returncode}, {kills} kills, {summary['worker_restarts']} restarts")
+    print(f"steps {summary['total_timesteps']:,} in {len(lines):,} updates, every one on record once: {exact}")
+    print(f"memory of those never killed, MB: {growth(memory)}; their open files: {growth(files)}")
+    print(f"memory of the whole tree, GB × 1000: {growth([1000 * line['resource/memory_gb'] for line in lines])}")
+    print(f"speed, FPS: first quarter {mean(speeds[:quarter]):,.0f}, last {mean(speeds[-quarter:]):,.0f}")
+    if "lag/max" in lines[-1]:
+        print(
+            f"policy lag: mean {mean(line['lag/mean'] for line in lines):.2f}, max {max(x['lag/max'] for x in lines)}"
+        )
+    print(f"left in /dev/shm: {sorted(set(os.listdir('/dev/shm')) - shared_before) or 'nothing'}")
+    sys.exit(0 if process.returncode == 0 and exact else 1)
+
+
+if __name__ == "__main__":
+    main()
