@@ -69,7 +69,9 @@ def main() -> None:
         run = Path(folder) / "run"
         command = [sys.executable, "-m", "rlcb", "train", *arguments.train, "--mode", "parallel"]
         command += ["--duration", str(arguments.minutes / 60), "--log-interval", "100000", "--output-dir", str(run)]
-        process = psutil.Popen(command, cwd=REPO, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        said = Path(folder) / "said.txt"
+        with said.open("w") as file:
+            process = psutil.Popen(command, cwd=REPO, stdout=subprocess.DEVNULL, stderr=file)
         kills, next_kill, chance = 0, time.monotonic() + arguments.every, random.Random(1)
         memory, files = [], []
         while process.poll() is None:
@@ -86,10 +88,12 @@ def main() -> None:
                 next_kill += arguments.every
         lines = [json.loads(line) for log in run.glob("logs/*/metrics.jsonl") for line in log.read_text().splitlines()]
         summary = json.loads((run / "training_summary.json").read_text())
+        last_words = said.read_text().splitlines()[-1:]
     exact = [line["step"] for line in lines] == [lines[0]["step"] * (n + 1) for n in range(len(lines))]
     quarter = len(lines) // 4
     speeds = [line["time/fps"] for line in lines]
     print(f"exit code {process.returncode}, {kills} kills, {summary['worker_restarts']} restarts")
+    print(f"last words: {last_words[0] if last_words else 'none'}")
     print(f"steps {summary['total_timesteps']:,} in {len(lines):,} updates, every one on record once: {exact}")
     print(f"memory of those never killed, MB: {growth(memory)}; their open files: {growth(files)}")
     print(f"memory of the whole tree, GB × 1000: {growth([1000 * line['resource/memory_gb'] for line in lines])}")

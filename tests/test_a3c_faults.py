@@ -15,6 +15,7 @@ import torch
 
 from conftest import rlcb, wait_for_line
 from rlcb.checkpoint import load_newest
+from rlcb.execution.losses import Losses
 
 Start = Callable[..., subprocess.Popen[str]]
 DIVISION = ("--num-workers", "2", "--num-envs", "4", "--n-steps", "16", "--num-threads", "1", "--tensorboard", "false")
@@ -122,6 +123,31 @@ def test_a_killed_worker_is_replaced_and_the_other_goes_on_meanwhile(begin: Star
     assert json.loads((path / "benchmark_metrics.json").read_text())["worker_restarts"] == 1
     assert_whole(path, updates * ROLLOUT)
     assert len(history(path)) == updates
+
+
+def test_a_worker_that_is_killed_before_it_was_told_to_go_is_replaced_like_any_other(
+    begin: Start, tmp_path: Path
+) -> None:
+    path, updates = tmp_path / "run", 300
+    process = begin(*CARTPOLE, "--total-timesteps", str(updates * ROLLOUT), "--output-dir", path)
+    wait_for_line(process, "started with 4 environments")
+    worker = workers_of(process.pid)[0]
+    wait_for_line(process, "started with 4 environments")  # the first checkpoint is being written now
+    worker.kill()
+    ended(process, 0)
+    assert losses(path) == [("worker 0", "killed by SIGKILL")]
+    assert_whole(path, updates * ROLLOUT)
+
+
+def test_workers_lost_one_after_the_other_are_not_all_lost_if_the_first_works_again() -> None:
+    losses = Losses()
+    losses.add(0)
+    assert not losses.all_together(range(2))
+    losses.delivered(0)
+    losses.add(1)
+    assert not losses.all_together(range(2))
+    losses.add(0)
+    assert losses.all_together(range(2))
 
 
 def test_one_loss_after_another_then_ctrl_c_while_one_hangs(begin: Start, tmp_path: Path) -> None:

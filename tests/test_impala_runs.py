@@ -110,9 +110,10 @@ def test_the_sequential_command(sequential: tuple[Finished, Path]) -> None:
 def test_the_parallel_command(parallel: tuple[Finished, Path]) -> None:
     done, path = parallel
     assert done.returncode == 0, done.stderr
-    words = ("Actors: 2", "Envs per actor: 4", "Learners: 1", "Total environments: 8")
+    words = ("Actors: 2", "Envs per actor: 4", "Total environments: 8")
     words = (*words, "Actor 0 started with 4 environments", "Actor 1 started with 4 environments")
     assert_shown(done.stdout, "IMPALA Parallel Training - Fixed Steps", *words)
+    assert re.search(r"^Learners: [124]$", done.stdout, re.MULTILINE)  # as many as this machine has room for
     assert_complete(path, "parallel")
     bound = lag_bound(num_slots=4, per_update=2, policy_update_frequency=1)
     for line in history(path, "parallel"):

@@ -210,6 +210,9 @@ def banner(run: RunDirectory, config: Config, device: str, threads: int) -> str:
 
 def _portions(config: Config) -> str:
     epochs = config.training.n_epochs
+    if ALGORITHMS[config.algorithm].executions.get("parallel") == "async_gradients":
+        share = config.training.n_steps * (config.parallel.num_envs_per_worker or 1)
+        return f"a gradient from each worker's {share} steps"
     if ALGORITHMS[config.algorithm].whole_rollout:
         return f"learned from as one batch of {config.minibatch_size}"
     return f"minibatches of {config.minibatch_size}, {epochs} epoch{'s' * (epochs > 1)}"

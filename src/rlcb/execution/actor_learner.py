@@ -246,7 +246,9 @@ class Supervisor:
         while common is None or common["progress"]["updates"] != self._progress["updates"]:
             self._attended(self._ask_for_common)
             common = self._common
-        ending = "finished" if self.stop.signal is None else "interrupted"
+        training = self.config.training
+        by_steps = training.duration_hours is None and self._progress["env_steps"] >= training.total_timesteps
+        ending = "finished" if by_steps or self.stop.signal is None else "interrupted"
         self._tell_recorder(self.recorder.seconds, 1.0, common, ending=ending)
 
     def _ask_for_common(self) -> None:

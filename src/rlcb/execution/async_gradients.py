@@ -4,6 +4,7 @@ The supervisor trains nothing. It counts out the rollouts to do, records what th
 rollouts as there are workers at a time, and replaces a worker that is lost by one with new environments.
 """
 
+import contextlib
 import os
 import time
 from collections import Counter
@@ -131,7 +132,8 @@ class Supervisor:
     def _go(self, worker: Process) -> None:
         worker.told_to_go()
         self._idle.discard(worker)
-        worker.send(Go(self._control.generation, self._zero))
+        with contextlib.suppress(Lost):  # one that is gone is noticed by whoever listens to it
+            worker.send(Go(self._control.generation, self._zero))
 
     def _attend(self) -> None:
         """Take in what the workers have to say; whoever is lost or silent for too long is replaced."""
@@ -179,7 +181,8 @@ class Supervisor:
             return
         if self._reports:
             self._record_round()
-        self._tell_recorder(self._common(), ending="interrupted" if self.stop.signal is not None else "finished")
+        cut_short = self.stop.signal is not None and self._missing() > 0
+        self._tell_recorder(self._common(), ending="interrupted" if cut_short else "finished")
 
     # Recording
 

@@ -30,6 +30,8 @@ def _work(channel: "Connection[Any, Any]", setup: AsyncSetup, control: "Control"
             fraction = pace.fraction(setup.steps_before + group.applied() * setup.config.rollout_size)
             update, episodes, spent = one_update(worker, fraction)
             refuse_divergence(worker.progress, update, setup.folder, rank=0)
+            if update.skipped_steps:
+                group.refresh()  # the others may have moved on from what this gradient was taken at
             lag, moments = group.lag, worker.normalizer.moments
             channel.send(Applied(update.metrics, spent, update.skipped_steps, episodes, lag, moments))
         channel.send(OutOfWork())

@@ -1,5 +1,6 @@
 """The training loop: every worker of every execution runs this one."""
 
+import io
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -12,6 +13,7 @@ from rlcb.config import Config
 from rlcb.envs.episodes import Episode
 from rlcb.errors import Diverged
 from rlcb.execution.state import Progress, Worker
+from rlcb.files import write_whole
 from rlcb.learner import Update
 
 _STEPS_TO_REPEAT = 4096  # environment steps that a lost worker may cost: keeping the state takes time too
@@ -147,7 +149,9 @@ def refuse_divergence(progress: Progress, update: Update, dumps: Path, rank: int
         return
     assert update.bad_batch is not None
     dump = dumps / f"diverged_update_{progress.updates}.pt"
-    torch.save(dict(vars(update.bad_batch)), dump)
+    content = io.BytesIO()
+    torch.save(dict(vars(update.bad_batch)), content)
+    write_whole(dump, content.getvalue())
     raise Diverged(
         f"diverged: gradients were not finite in {progress.bad_updates_in_a_row} updates in a row; "
         f"the last batch is in {dump}, the last good checkpoint in {dumps}; try a lower learning rate"

@@ -24,6 +24,7 @@ class Losses:
     def delivered(self, place: int) -> None:
         """The process in this place did what it is for: it may be lost again."""
         self._losses[place] = 0
+        self._last.pop(place, None)
 
     def too_many(self, place: int) -> bool:
         """Whether to give up rather than to replace once more."""

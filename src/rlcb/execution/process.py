@@ -49,7 +49,7 @@ class Process:
         """The next message; a child that is gone raises Lost, one that cannot go on its own error."""
         try:
             message = self.channel.recv()
-        except (EOFError, ConnectionError):
+        except (EOFError, OSError):  # the second where it was cut off in the middle of a message
             raise Lost(self, self._how_it_ended()) from None
         if isinstance(message, Failed):
             raise getattr(errors, message.kind)(message.message)
