@@ -107,7 +107,7 @@ def ended(process: subprocess.Popen[str], code: int) -> tuple[str, str]:
 
 
 def test_a_killed_actor_is_replaced_and_nobody_waits_for_it(begin: Start, tmp_path: Path) -> None:
-    path, updates = tmp_path / "run", 300
+    path, updates = tmp_path / "run", 200
     process = begin(*CAR, *ONE, "--total-timesteps", str(updates * ROLLOUT), "--output-dir", path)
     wait_for_line(process, "Update 1 |")
     actors = children(process.pid, "actor")
@@ -125,7 +125,7 @@ def test_a_killed_actor_is_replaced_and_nobody_waits_for_it(begin: Start, tmp_pa
 
 
 def test_a_killed_learner_takes_the_other_with_it_and_new_ones_go_on(begin: Start, tmp_path: Path) -> None:
-    path, updates = tmp_path / "run", 120
+    path, updates = tmp_path / "run", 60
     process = begin(*CAR, *TWO, "--total-timesteps", str(updates * ROLLOUT), "--output-dir", path)
     wait_for_line(process, "Update 1 |")
     learners = children(process.pid, "learning")

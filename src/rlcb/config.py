@@ -57,6 +57,13 @@ class ParallelConfig(_Section):
     worker_timeout: Annotated[
         float, Field(gt=0, le=86400, description="seconds without a sign of life before a worker is replaced")
     ] = 60.0
+    cluster: Annotated[
+        str | None, Field(description="run on a Ray cluster: its ADDRESS (host:port), auto or local; null: here")
+    ] = None
+    min_workers: Annotated[
+        _Int, Field(ge=1, le=1024, description="on a cluster: with fewer workers left the run is saved and ends")
+    ] = 1
+    insecure: Annotated[bool, Field(description="on a cluster: allow one beyond this machine without a token")] = False
 
 
 class TrainingConfig(_Section):

@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
-from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -55,6 +54,7 @@ class Group(Protocol):
     size: int
     reduce_seconds: float
     wait_seconds: float
+    learning_rate: float  # of the steps to come
 
     def attach(self, weights: Tensor, moments: list[Tensor]) -> Attached:
         """Say what the group will work on: the weights and what the optimizer keeps for each of them."""
@@ -79,7 +79,7 @@ class SoloGroup:
     """A group of one; `stop` says whether the run was asked to end."""
 
     rank, size = 0, 1
-    reduce_seconds = wait_seconds = 0.0
+    reduce_seconds = wait_seconds = learning_rate = 0.0
 
     def __init__(self, stop: Callable[[], bool] = lambda: False):
         self.stop_wanted = stop
@@ -140,7 +140,7 @@ class _Watched:
 
     def __init__(self, control: Control, rank: int):
         self.control, self.rank, self.size = control, rank, control.size
-        self.reduce_seconds = self.wait_seconds = 0.0
+        self.reduce_seconds = self.wait_seconds = self.learning_rate = 0.0
 
     def attach(self, weights: Tensor, moments: list[Tensor]) -> Attached:
         """Everything stays this process's own: every rank moves all weights, in the same way."""
@@ -249,20 +249,15 @@ class SharedMemoryGroup(_Watched):
 class GlooGroup(_Watched):
     """Averages through torch.distributed's gloo: sockets, so it reaches beyond one machine."""
 
-    def __init__(self, control: Control, rank: int, rendezvous: Path, timeout: float):
+    def __init__(self, control: Control, rank: int, store: Any, timeout: float):
+        """`store`: where the ranks find each other, one of torch.distributed's."""
         import torch.distributed as dist
 
         super().__init__(control, rank)
         self._dist = dist
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-        self._run(
-            dist.init_process_group,
-            "gloo",
-            init_method=f"file://{rendezvous}",
-            rank=rank,
-            world_size=self.size,
-            timeout=timedelta(seconds=10 * timeout),
-        )
+        patience = timedelta(seconds=10 * timeout)
+        self._run(dist.init_process_group, "gloo", store=store, rank=rank, world_size=self.size, timeout=patience)
 
     def reduce(self) -> Tensor:
         """One all-reduce of the whole vector."""

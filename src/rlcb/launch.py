@@ -1,7 +1,8 @@
 """From a command line to a running training: configuration, run directory, pre-flight, start."""
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,19 +13,21 @@ from rlcb.config_file import build_config
 from rlcb.console import LINE, note
 from rlcb.env_names import procgen_game
 from rlcb.errors import ResourceError, RlcbError, UsageError
-from rlcb.hardware import prepare_process, resolve_device, usable_cpus
+from rlcb.hardware import package_version, prepare_process, resolve_device, usable_cpus
 from rlcb.metrics import INSTALL_TENSORBOARD, want_tensorboard
 from rlcb.run import RunDirectory, check_space, checkpoint_bytes, create_run, open_run, read_run
 from rlcb.signals import StopRequest
 
 if TYPE_CHECKING:
+    from rlcb.cluster.crew import RayCrew
     from rlcb.summary import Outcome
 
 Overrides = Mapping[str, tuple[str, Any]]
 # What may change when a run goes on: everything else would make it another run.
 RESUMABLE_KEYS = ("total_timesteps", "duration_hours", "log_interval", "save_interval", "save_every_minutes",
                   "keep_checkpoints", "tensorboard", "device", "num_threads", "num_workers", "backend",
-                  "worker_timeout", "num_learners", "num_slots", "policy_update_frequency")  # fmt: skip
+                  "worker_timeout", "cluster", "min_workers", "insecure", "num_learners", "num_slots",
+                  "policy_update_frequency")  # fmt: skip
 
 
 def launch(
@@ -49,20 +52,52 @@ def launch(
         path = output_dir or default_output(algorithm, mode)
     _check_tensorboard(config)
     check_device(config, mode)
-    if mode == "parallel":
-        from rlcb.tune import decided
+    check_cluster(config, mode)
+    with _crew(config) as crew:
+        if mode == "parallel":
+            from rlcb.tune import decided
 
-        config = decided(config, _say)
-    run = (open_run if resume else create_run)(path, config, algorithm, mode, note)
-    try:
-        check_space(run, checkpoint_bytes(config), config.logging.keep_checkpoints)
-        return _train(prog, run, config, stop, resume is not None)
-    except RlcbError as error:
-        with contextlib.suppress(ResourceError):  # a full disk takes no record of being full
-            run.event("failed", reason=str(error), exit_code=error.exit_code)
-        raise
-    finally:
-        run.release()
+            config = decided(config, _say, crew)
+        run = (open_run if resume else create_run)(path, config, algorithm, mode, note)
+        try:
+            check_space(run, checkpoint_bytes(config), config.logging.keep_checkpoints)
+            return _train(prog, run, config, stop, resume is not None, crew)
+        except RlcbError as error:
+            with contextlib.suppress(ResourceError):  # a full disk takes no record of being full
+                run.event("failed", reason=str(error), exit_code=error.exit_code)
+            raise
+        finally:
+            run.release()
+
+
+def check_cluster(config: Config, mode: str) -> None:
+    """Refuse a cluster that the mode has no use for, that is not installed, or that is open to everybody."""
+    cluster = config.parallel.cluster
+    if cluster is None or mode == "sequential":
+        if cluster is not None:
+            raise UsageError(f"--cluster {cluster}: a sequential run is one process; use --mode parallel for a cluster")
+        return
+    from rlcb.cluster.address import INSTALL, refuse_open, resolved
+
+    if package_version("ray") is None:
+        raise UsageError(f"--cluster {cluster}: Ray is not installed: {INSTALL}")
+    refuse_open(resolved(cluster), config.parallel.insecure)
+
+
+@contextlib.contextmanager
+def _crew(config: Config) -> "Iterator[RayCrew | None]":
+    """The cluster's crew while a run needs it; None: this machine's own processes."""
+    if config.parallel.cluster is None:
+        yield None
+        return
+    from rlcb.cluster.connect import prepare
+
+    address = prepare(config.parallel.cluster)
+    prepare_process(1)  # whatever learns is another process
+    from rlcb.cluster.crew import joined
+
+    with joined(config, address) as crew:
+        yield crew
 
 
 def refuse_missing_mode(algorithm: str, mode: str) -> None:
@@ -146,15 +181,22 @@ def _check_tensorboard(config: Config) -> None:
         note(f"TensorBoard is not installed, its files are not written: {INSTALL_TENSORBOARD}")
 
 
-def _train(prog: str, run: RunDirectory, config: Config, stop: StopRequest, resume: bool) -> int:
+def _train(
+    prog: str, run: RunDirectory, config: Config, stop: StopRequest, resume: bool, crew: "RayCrew | None"
+) -> int:
     """Set the process up, import the heavy half of the program and run it."""
-    threads = prepare_process(threads_for(config, run.mode))
+    threads = prepare_process(threads_for(config, run.mode, crew))
     device = resolve_device(config.hardware.device if run.mode == "sequential" else "cpu")
     if device == "cpu" and config.hardware.device == "auto":
         note("no CUDA device: training on the CPU")
     print(banner(run, config, device, threads), flush=True)
     execution = import_module(f"rlcb.execution.{ALGORITHMS[run.algorithm].executions[run.mode]}")
-    outcome: Outcome = execution.train(run, config, device, threads, resume, stop)
+    train: Callable[..., Outcome] = execution.train
+    if run.mode == "parallel":
+        from rlcb.execution.crew import LocalCrew
+
+        train = partial(train, crew=crew or LocalCrew())
+    outcome = train(run, config, device, threads, resume, stop)
     if outcome.status == "interrupted":
         run.event("interrupted", signal=stop.signal, env_steps=outcome.env_steps)
         command = prog if prog.startswith("rlcb") else f"python {prog}"
@@ -163,8 +205,11 @@ def _train(prog: str, run: RunDirectory, config: Config, stop: StopRequest, resu
     return 0
 
 
-def threads_for(config: Config, mode: str) -> int:
-    """Threads of each process that learns: what was asked for, or an equal share of what this machine allows."""
+def threads_for(config: Config, mode: str, crew: "RayCrew | None" = None) -> int:
+    """Threads of each process that learns: what was asked for, or an equal share of what this machine allows.
+
+    Workers on a cluster get theirs from the node that they land on; here it is what they would get if all were equal.
+    """
     from rlcb.tune import threads_each
 
     wanted, usable = config.hardware.num_threads, usable_cpus()
@@ -172,6 +217,9 @@ def threads_for(config: Config, mode: str) -> int:
         return wanted or usable
     workers, learners = config.parallel.num_workers, config.parallel.num_learners
     assert isinstance(workers, int)
+    if crew is not None:
+        share = max(usable // learners if crew.others() else (usable - workers) // learners, 1) if learners else 0
+        return min(wanted or 1024, share or max((crew.cores() or 1) // workers, 1))
     share = threads_each(workers, learners, usable)
     noun = "learner" if learners else "worker"
     if wanted and wanted > share:
@@ -192,6 +240,8 @@ def banner(run: RunDirectory, config: Config, device: str, threads: int) -> str:
         levels = f"{env.num_levels} from {env.start_level}" if env.num_levels else "all"
         lines.append(f"Levels: {levels}, {env.distribution_mode}")
     if run.mode == "parallel":
+        if config.parallel.cluster:
+            lines.append(f"Cluster: {config.parallel.cluster}")
         noun = ALGORITHMS[run.algorithm].worker
         lines.append(f"{noun.capitalize()}s: {config.parallel.num_workers}")
         lines.append(f"Envs per {noun}: {config.parallel.num_envs_per_worker}")

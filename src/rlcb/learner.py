@@ -53,14 +53,14 @@ class Learner:
         self._gradients = pieces_of(self.gradient, self._parameters)
         moved = self.weights if attached.moved is None else attached.moved
         self.reduced, mine = attached.reduced, nn.Parameter(moved[attached.part])
-        mine.grad = self.reduced
+        mine.grad = self.reduced[: mine.numel()]  # nothing, where somebody else moves the weights
         self._optimizer = _make_optimizer(mine, self.config.training)
         moments = {name: moment[attached.part] for name, moment in self._moments.items()}
         self._optimizer.state[mine] = {"step": self._steps, **moments}
 
     def update(self, rollout: Rollout, rewards: Tensor, learning_rate: float) -> Update:
         """Train n_epochs over the rollout in shuffled minibatches; `rewards` [T, B] are the ones to learn from."""
-        self._optimizer.param_groups[0]["lr"] = learning_rate
+        self._optimizer.param_groups[0]["lr"] = self.group.learning_rate = learning_rate
         batch = self.algorithm.prepare(rollout, rewards, self.config)
         share = self.config.minibatch_items // self.group.size
         orders = [torch.randperm(len(batch), generator=self.generator) for _ in range(self.config.training.n_epochs)]
@@ -105,6 +105,12 @@ class Learner:
     def step(self, norm: Tensor) -> None:
         """Clip the gradient, whose norm this is, and move the weights: this rank its part, the others theirs."""
         self.reduced.mul_((self.config.objective.max_grad_norm / (norm + 1e-6)).clamp(max=1.0))
+        self._optimizer.step()
+        self.group.settle()
+
+    def move(self, learning_rate: float) -> None:
+        """Move the weights by the gradient as it is."""
+        self._optimizer.param_groups[0]["lr"] = learning_rate
         self._optimizer.step()
         self.group.settle()
 

@@ -2,6 +2,7 @@
 
 import resource
 import time
+from collections.abc import Callable
 
 import psutil
 
@@ -13,11 +14,12 @@ _AT_ONCE = 0.25  # seconds
 class ResourceMeter:
     """Samples the tree when asked and remembers peak and mean."""
 
-    def __init__(self) -> None:
-        self._process = psutil.Process()
+    def __init__(self, elsewhere: Callable[[], tuple[int, float]] = lambda: (0, 0.0), cores: int | None = None):
+        """`elsewhere`: bytes and processor seconds of processes on other machines; `cores`: usable ones in all."""
+        self._process, self._elsewhere = psutil.Process(), elsewhere
         self._started = self._last = time.perf_counter()
         self._cpu_at_last, self._busy = self._cpu_seconds(), 0.0
-        self._cores = usable_cpus()
+        self._cores = cores or usable_cpus()
         self.peak_bytes = 0
         self._sum_bytes, self._samples = 0, 0
         self._latest = (0.0, 0.0)
@@ -54,7 +56,7 @@ class ResourceMeter:
         return [self._process, *self._process.children(recursive=True)]
 
     def _memory(self) -> int:
-        total = 0
+        total = self._elsewhere()[0]
         for process in self._tree():
             try:
                 total += process.memory_info().rss
@@ -63,7 +65,7 @@ class ResourceMeter:
         return total
 
     def _cpu_seconds(self) -> float:
-        total = 0.0
+        total = self._elsewhere()[1]
         for process in self._tree():
             try:
                 times = process.cpu_times()

@@ -1,6 +1,6 @@
 """The end of a run in figures: benchmark_metrics.json, training_summary.json, metrics.json and the block on screen."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -36,6 +36,7 @@ class Outcome:
     num_threads: int
     num_workers: int
     worker_restarts: int
+    nodes: list[dict[str, Any]] = field(default_factory=list)  # of a cluster
 
 
 def write_summaries(run: RunDirectory, config: Config, outcome: Outcome) -> None:
@@ -80,6 +81,7 @@ def benchmark_metrics(run: RunDirectory, config: Config, outcome: Outcome) -> di
             "device": outcome.device,
             "num_workers": outcome.num_workers,
             "num_threads": outcome.num_threads,
+            **({"nodes": outcome.nodes} if outcome.nodes else {}),
         },
         "config": config.as_used(),
     }
@@ -103,6 +105,7 @@ def training_summary(run: RunDirectory, outcome: Outcome) -> dict[str, Any]:
         "final_reward": rewards["final_reward"],
         "best_reward": rewards["best_reward"],
         "num_episodes": outcome.episodes.num_episodes,
+        **({"nodes": outcome.nodes} if outcome.nodes else {}),
     }
 
 
@@ -177,6 +180,7 @@ def summary_block(run: RunDirectory, config: Config, outcome: Outcome) -> str:
         f"  CPU: {_number(outcome.resources['cpu_percent'], '.0f')} % of the usable cores",
         "  Time: " + ", ".join(f"{name} {100 * share:.0f} %" for name, share in shares.items()),
         f"  Limited by: {limited_by(shares)}",
+        *_node_lines(outcome.nodes, noun),
         "",
         f"Results saved to: {run.path}",
         LINE,
@@ -186,6 +190,18 @@ def summary_block(run: RunDirectory, config: Config, outcome: Outcome) -> str:
     if outcome.worker_restarts:
         lines.insert(5, f"Worker Restarts: {outcome.worker_restarts}")
     return "\n".join(lines)
+
+
+def _node_lines(nodes: list[dict[str, Any]], noun: str) -> list[str]:
+    lines = ["", "Nodes:"] if nodes else []
+    for node in nodes:
+        workers, memory = node["workers"], _number(node["peak_memory_gb"], ".2f")
+        gone = "" if node["alive"] else ", lost"
+        lines.append(
+            f"  {node['node']}: {node['cores']:g} cores, {workers} {noun}{'s' * (workers != 1)}, "
+            f"peak memory {memory} GB{gone}"
+        )
+    return lines
 
 
 def limited_by(shares: dict[str, float]) -> str:

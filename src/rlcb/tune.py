@@ -7,13 +7,16 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rlcb.catalog import ALGORITHMS
 from rlcb.config import Config
 from rlcb.config_file import build_config
 from rlcb.errors import ResourceError
 from rlcb.hardware import usable_cpus
+
+if TYPE_CHECKING:
+    from rlcb.cluster.crew import RayCrew
 
 Say = Callable[[str], None]
 _FEW_CORES = 2  # so few that actors and learners must share them
@@ -122,17 +125,35 @@ def choose_division(config: Config, say: Say, updates: int = 2) -> tuple[Divisio
     return best, speeds[best]
 
 
-def decided(config: Config, say: Say) -> Config:
+def decided(config: Config, say: Say, crew: "RayCrew | None" = None) -> Config:
     """A parallel configuration with what was left to this machine decided: by measurement or from its cores."""
+    if crew is not None:
+        config = _decided_on_cluster(config, say, crew)
     if config.parallel.num_workers == "auto":
         return divided(config, choose_division(config, say)[0])
     if not _has_learners(config) or config.parallel.num_learners:
         return config
     cores, columns = usable_cpus(), config.minibatch_items
+    actors_here = 0 if crew is not None and crew.others() else config.parallel.num_workers
     # Where actors leave no core free both sides share all of them, and two learners were measured to beat one.
-    room = max(cores - config.parallel.num_workers, cores // 2, min(cores, _FEW_CORES))
+    room = max(cores - actors_here, cores // 2, min(cores, _FEW_CORES))
     learners = max(count for count in range(1, min(room, columns) + 1) if columns % count == 0)
     return divided(config, Division(config.parallel.num_workers, learners))
+
+
+def _decided_on_cluster(config: Config, say: Say, crew: "RayCrew") -> Config:
+    """Gradients cross by sockets there; auto is a worker for every core, as far as environments can be divided."""
+    if ALGORITHMS[config.algorithm].executions["parallel"] == "data_parallel":
+        parallel = config.parallel.model_copy(update={"backend": "gloo"})
+        config = config.model_copy(update={"parallel": parallel})
+    if config.parallel.num_workers != "auto":
+        return config
+    cores = (_has_learners(config) and crew.others()) or crew.cores() or 1
+    minibatch = 0 if _has_learners(config) or config.algorithm == "a3c" else config.minibatch_size
+    envs = config.env.num_envs
+    workers = max(n for n in range(1, cores + 1) if envs % n == 0 and minibatch % n == 0)
+    say(f"The cluster has {crew.cores()} cores: {workers} {ALGORITHMS[config.algorithm].worker}s")
+    return divided(config, Division(workers))
 
 
 def tune(config: Config, output: Path, updates: int, say: Say) -> int:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
 _FLAG_NAMES = {"name": "--env", "duration_hours": "--duration"}
+_BARE = ("insecure",)  # flags that need no value
 _BROKEN_PIPE = 128 + 13  # as shells count SIGPIPE
 
 
@@ -62,7 +63,8 @@ def add_keys(parser: Parser, keys: Sequence[str]) -> None:
     for key in keys:
         field = by_key[key]
         text = f"{field.description}: {allowed_values(field)}"
-        parser.add_argument(flag_of(key), dest=key, metavar="VALUE", help=text.replace("%", "%%"))
+        bare: dict[str, Any] = {"nargs": "?", "const": "true"} if key in _BARE else {}
+        parser.add_argument(flag_of(key), dest=key, metavar="VALUE", help=text.replace("%", "%%"), **bare)
     parser.epilog = "What no flag gives comes from the config file, and what that leaves out from the defaults."
 
 

@@ -12,7 +12,7 @@ from rlcb.commands.flags import Parser, add_aliases, add_keys, answered, flag_of
 TIMED_KEYS = ("name", "seed", "num_envs", "n_steps", "batch_size", "num_threads", "device")
 FIXED_KEYS = (*TIMED_KEYS, "total_timesteps", "n_epochs", "learning_rate", "gamma", "gae_lambda", "clip_range",
               "ent_coef", "vf_coef", "log_interval", "save_interval", "checkpoint_dir", "log_dir")  # fmt: skip
-PARALLEL_KEYS = ("num_workers", "num_envs_per_worker")
+PARALLEL_KEYS = ("num_workers", "num_envs_per_worker", "cluster", "min_workers", "insecure")
 ALIASES = {"num_actors": "num_workers", "num_envs_per_actor": "num_envs_per_worker"}  # flags of parallel IMPALA
 
 

@@ -3,16 +3,21 @@
 import time
 from dataclasses import replace
 from multiprocessing.connection import Connection
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from rlcb.execution.child import serve
 from rlcb.execution.messages import ActorSetup, Filled, Started, Ticket
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
+    from rlcb.execution.bulletin import Bulletin
+    from rlcb.execution.slots import SlotMemory
     from rlcb.group import Control
+    from rlcb.rollout import Rollout
 
 
-def _work(channel: "Connection[Any, Any]", setup: ActorSetup, control: "Control") -> None:
+def work(channel: "Connection[Any, Any]", setup: ActorSetup, control: "Control") -> None:
     """Fill the slots that the supervisor hands out, each with the newest policy and with that one alone."""
     import torch
 
@@ -38,20 +43,58 @@ def _work(channel: "Connection[Any, Any]", setup: ActorSetup, control: "Control"
         env, policy, config.training.n_steps, "cpu", torch.Generator().manual_seed(acting),
         EpisodeCounter(num_envs), alive,
     )  # fmt: skip
-    slots = SlotMemory(setup.memory.slots, setup.num_slots, config.training.n_steps, num_envs, env.spec)
-    published = Bulletin(setup.memory.weights, weights.numel())
+    if setup.memory:
+        slots = SlotMemory(setup.memory.slots, setup.num_slots, config.training.n_steps, num_envs, env.spec)
+        desk: Desk = SharedDesk(channel, slots, Bulletin(setup.memory.weights, weights.numel()))
+    else:
+        from rlcb.cluster.desk import RemoteDesk
+
+        desk = RemoteDesk(channel, config.training.n_steps, num_envs, env.spec)
     channel.send(Started(num_envs))
     count, idle_since = 0, time.perf_counter()
     while True:
-        handed: Ticket = channel.recv()
+        handed = desk.take(weights)
         waited = time.perf_counter() - idle_since
-        ticket = replace(handed, life=setup.life, rollout=count, version=published.read(weights))
-        collector.collect(slots.begin(ticket))
-        slots.finish(ticket)
+        ticket = replace(handed, life=setup.life, rollout=count)
+        collector.collect(desk.begin(ticket))
         seconds = {"env": collector.env_seconds, "acting": collector.acting_seconds, "waiting": waited}
         count, idle_since = count + 1, time.perf_counter()
-        channel.send(Filled(ticket, seconds))
+        desk.deliver(Filled(ticket, seconds))
+
+
+class Desk(Protocol):
+    """Where an actor gets its tickets and its policy, and leaves its rollouts."""
+
+    def take(self, weights: "Tensor") -> Ticket:
+        """Wait for a ticket, then fill `weights` with the newest policy; the ticket says which version that is."""
+
+    def begin(self, ticket: Ticket) -> "Rollout":
+        """Where to collect what this ticket is for."""
+
+    def deliver(self, filled: Filled) -> None:
+        """It is collected."""
+
+
+class SharedDesk:
+    """In memory that actors and learners have mapped: the rollout is where it is learned from."""
+
+    def __init__(self, channel: "Connection[Any, Any]", slots: "SlotMemory", published: "Bulletin"):
+        self._channel, self._slots, self._published = channel, slots, published
+
+    def take(self, weights: "Tensor") -> Ticket:
+        """A ticket from the supervisor, a policy from the bulletin."""
+        handed: Ticket = self._channel.recv()
+        return replace(handed, version=self._published.read(weights))
+
+    def begin(self, ticket: Ticket) -> "Rollout":
+        """The slot itself."""
+        return self._slots.begin(ticket)
+
+    def deliver(self, filled: Filled) -> None:
+        """Only its number travels."""
+        self._slots.finish(filled.ticket)
+        self._channel.send(filled)
 
 
 if __name__ == "__main__":
-    serve(_work)
+    serve(work)

@@ -12,14 +12,15 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import astuple, fields, replace
 from multiprocessing.connection import wait
-from typing import Any
+from typing import Any, NoReturn
 
 from rlcb.config import Config
 from rlcb.errors import Diverged, WorkersLost
+from rlcb.execution.crew import Child, Crew, LocalCrew, NoRoom
 from rlcb.execution.loop import Pace, Report
 from rlcb.execution.losses import Losses
 from rlcb.execution.messages import ActorSetup, Filled, Give, Learn, Learned, LearnerSetup, Memory, Started
-from rlcb.execution.process import STARTUP_SECONDS, Lost, Process
+from rlcb.execution.process import STARTUP_SECONDS, Lost
 from rlcb.execution.recorder import Recorder
 from rlcb.execution.slots import SlotBook
 from rlcb.execution.state import Start
@@ -36,20 +37,21 @@ _ACTOR_TIMES = ("env", "acting", "waiting")
 class Supervisor:
     """Runs actors and learners to the end of the run."""
 
-    def __init__(self, recorder: Recorder, config: Config, threads_per_learner: int, stop: StopRequest):
+    def __init__(self, recorder: Recorder, config: Config, threads_per_learner: int, stop: StopRequest, crew: Crew):
         actors, learners = config.parallel.num_workers, config.parallel.num_learners
         assert isinstance(actors, int)
         assert learners is not None
-        self.recorder, self.config, self.stop = recorder, config, stop
+        self.recorder, self.config, self.stop, self.crew = recorder, config, stop, crew
         self._num_actors, self._num_learners, self._threads = actors, learners, threads_per_learner
         self._num_slots = config.parallel.num_slots or 2 * actors
         self._book = SlotBook(self._num_slots, per_update=actors)
-        self._actor_control = Control(os.memfd_create("rlcb-actors"), actors)
-        self._learner_control = Control(os.memfd_create("rlcb-learners"), learners)
+        self._here = LocalCrew()  # learners share memory with this process, wherever the actors are
+        self._actor_control = crew.control("rlcb-actors", actors)
+        self._learner_control = self._here.control("rlcb-learners", learners)
         self._memory = Memory(*(os.memfd_create(f"rlcb-{field.name}") for field in fields(Memory)))
-        self._actors: list[Process] = []
-        self._learners: list[Process] = []
-        self._ready: set[Process] = set()  # those that have said that they are
+        self._actors: dict[int, Child] = {}  # by place; one that nobody could be found for is missing
+        self._learners: list[Child] = []
+        self._ready: set[Child] = set()  # those that have said that they are
         self._idle: deque[int] = deque()  # actors without a slot
         self._orders: deque[Learn] = deque()  # updates to do
         self._told = 0  # of which the learners know
@@ -66,9 +68,11 @@ class Supervisor:
         self._first = self._ordered = self._progress["updates"]
         try:
             self._start_learners()
-            self._actors = [self._start_actor(actor) for actor in range(self._num_actors)]
+            self._fill_places()
             self._pace = self._begin()
             while self.recorder.ending is None:
+                self._look_after_crew()
+                self._fill_places()
                 self._attended(self._hand_out)
                 self._attended(self._order)
                 self._attended(self._listen)
@@ -79,7 +83,7 @@ class Supervisor:
             self.recorder.finish("diverged")
             raise
         finally:
-            for process in (*self._actors, *self._learners):
+            for process in (*self._actors.values(), *self._learners):
                 process.end()
             controls = (self._actor_control.descriptor, self._learner_control.descriptor)
             for descriptor in (*astuple(self._memory), *controls):
@@ -87,13 +91,21 @@ class Supervisor:
 
     # Starting
 
-    def _start_actor(self, actor: int) -> Process:
+    def _fill_places(self) -> None:
+        """Start an actor in every place that is empty, as far as there is room."""
+        for actor in range(self._num_actors):
+            if actor not in self._actors and self.crew.room() != 0:
+                with contextlib.suppress(NoRoom):
+                    self._actors[actor] = self._start_actor(actor)
+        self._refuse_too_few()
+
+    def _start_actor(self, actor: int) -> Child:
         life = self._lives[actor]
         self._lives[actor] += 1
         # Every process that is this actor gets random streams of its own.
         key = (actor, self._first, life) if self._first or life else (actor,)
         setup = ActorSetup(self.config, actor, life, 1, self._num_slots, self._memory, key)
-        return self._process("actor", "rlcb.execution.actor", actor, setup, self._actor_control)
+        return self._child(self.crew, "actor", "rlcb.execution.actor", actor, setup, self._actor_control)
 
     def _start_learners(self) -> None:
         """All at once: those that go on alone could not agree with new ones."""
@@ -104,15 +116,17 @@ class Supervisor:
         self._learners, self._told = [], 0
         for rank in range(self._num_learners):
             mine, control = replace(setup, rank=rank), self._learner_control
-            self._learners.append(self._process("learner", "rlcb.execution.learning", rank, mine, control))
+            self._learners.append(self._child(self._here, "learner", "rlcb.execution.learning", rank, mine, control))
 
-    def _process(self, kind: str, module: str, index: int, setup: Any, control: Control) -> Process:
-        return Process(f"{kind} {index}", module, index, setup, control, astuple(self._memory))
+    def _child(self, crew: Crew, kind: str, module: str, index: int, setup: Any, control: Control) -> Child:
+        return crew.start(f"{kind} {index}", module, index, setup, control, astuple(self._memory))
 
     def _begin(self) -> Pace:
         """Wait until all are ready; from then on training is measured."""
-        while len(self._ready) < self._num_actors + self._num_learners or self._common is None:
+        while len(self._ready) < len(self._actors) + self._num_learners or self._common is None:
             self._attended(self._listen)
+            self._look_after_crew()
+            self._fill_places()
         pace = Pace(self.config, zero=time.perf_counter() - self.recorder.seconds)
         self._mark, self._last_update = pace.now(), 0.0
         fresh = self._progress["updates"] == 0
@@ -129,19 +143,19 @@ class Supervisor:
             self._replace(lost)
 
     def _listen(self) -> None:
-        self._hear((*self._actors, *self._learners))
+        self._hear((*self._actors.values(), *self._learners))
 
-    def _hear(self, processes: Iterable[Process]) -> None:
+    def _hear(self, processes: Iterable[Child]) -> None:
         """Take in what these have to say, and look after those who should and do not."""
         by_channel = {process.channel: process for process in processes}
         for channel in wait(list(by_channel), timeout=0.1):
-            process = by_channel[channel]  # type: ignore[index]
+            process = by_channel[channel]
             self._take(process, process.receive())
         for process, patience in self._busy(processes):
             if process.silent_for() > patience:
                 process.give_up(patience)
 
-    def _busy(self, processes: Iterable[Process]) -> Iterator[tuple[Process, float]]:
+    def _busy(self, processes: Iterable[Child]) -> Iterator[tuple[Child, float]]:
         """Who of these has something to do, and for how long they may be silent about it."""
         for process in processes:
             if process not in self._ready:
@@ -149,16 +163,19 @@ class Supervisor:
             elif self._has_work(process):
                 yield process, self.config.parallel.worker_timeout
 
-    def _has_work(self, process: Process) -> bool:
-        if process in self._actors:
+    def _is_actor(self, process: Child) -> bool:
+        return self._actors.get(process.index) is process
+
+    def _has_work(self, process: Child) -> bool:
+        if self._is_actor(process):
             return process.index not in self._idle
         return self._told > 0 or (process is self._learners[0] and self._common is None)
 
-    def _take(self, process: Process, message: Any) -> None:
+    def _take(self, process: Child, message: Any) -> None:
         if isinstance(message, Started):
             self._ready.add(process)
             process.told_to_go()
-            if process in self._actors:
+            if self._is_actor(process):
                 self._idle.append(process.index)
                 self.recorder.console.line(f"{process.name.capitalize()} started with {message.num_envs} environments")
         elif isinstance(message, Filled):
@@ -264,7 +281,7 @@ class Supervisor:
 
     def _replace(self, lost: Lost) -> None:
         """Put new processes in the place of what is lost."""
-        is_actor = lost.process in self._actors
+        is_actor = self._is_actor(lost.process)
         place = lost.process.index if is_actor else _LEARNERS
         self._ready.discard(lost.process)
         self.recorder.note_loss(lost.process.name, lost.how, self._losses.add(place))
@@ -273,7 +290,8 @@ class Supervisor:
             self._idle = deque(actor for actor in self._idle if actor != place)
             self._refuse_hopeless(lost, place)
             lost.process.end()
-            self._actors[place] = self._start_actor(place)
+            del self._actors[place]
+            self._fill_places()
             return
         with contextlib.suppress(Lost):  # what the first learner has reported counts
             while self._learners[0].channel.poll():
@@ -287,12 +305,29 @@ class Supervisor:
     def _refuse_hopeless(self, lost: Lost, place: int) -> None:
         """Stop, with a checkpoint, when more is lost than bad luck explains."""
         story = self._losses.story(place, lost.process.name, lost.how)
-        if place != _LEARNERS and self._losses.all_together(range(self._num_actors)):
+        together = not self.crew.spread and self._losses.all_together(range(self._num_actors))
+        if place != _LEARNERS and together:
             story = f"all {self._num_actors} actors are lost, the last one {lost.how}"
         elif not self._losses.too_many(place):
             return
+        self._give_up(story, save=place != _LEARNERS)
+
+    def _refuse_too_few(self) -> None:
+        """Stop, with a checkpoint, when there is no room for as many actors as there must be."""
+        least = self.config.parallel.min_workers
+        if len(self._actors) < least:
+            self._give_up(f"there is room for {len(self._actors)} actors, and min_workers is {least}", save=True)
+
+    def _look_after_crew(self) -> None:
+        """Stop, with a checkpoint, when what the actors run on is lost altogether."""
+        try:
+            self.crew.attend()
+        except WorkersLost as lost:
+            self._give_up(str(lost), save=True)
+
+    def _give_up(self, story: str, save: bool) -> NoReturn:
         path, saved = self.recorder.run.path, ""
-        if self._pace is not None and place != _LEARNERS:
+        if self._pace is not None and save:
             with contextlib.suppress(Lost):
                 while self._told:
                     self._hear(self._learners)
@@ -303,10 +338,12 @@ class Supervisor:
         raise WorkersLost(f"{story}; {saved}go on with --resume {path}")
 
 
-def train(run: RunDirectory, config: Config, device: str, num_threads: int, resume: bool, stop: StopRequest) -> Outcome:
+def train(
+    run: RunDirectory, config: Config, device: str, num_threads: int, resume: bool, stop: StopRequest, crew: Crew
+) -> Outcome:
     """Train with actors and learners until steps or time are reached or a signal asks to stop."""
     assert isinstance(config.parallel.num_workers, int)
-    recorder = Recorder(run, config, device, num_threads, config.parallel.num_workers)
+    recorder = Recorder(run, config, device, num_threads, config.parallel.num_workers, crew)
     start = recorder.restore()[0] if resume else None
     with recorder:
-        return Supervisor(recorder, config, num_threads, stop).run(start)
+        return Supervisor(recorder, config, num_threads, stop, crew).run(start)

@@ -1,7 +1,8 @@
 """Asynchronous gradients: every worker acts, computes and applies on its own, to parameters that all of them share.
 
 The supervisor trains nothing. It counts out the rollouts to do, records what the workers report, a round of as many
-rollouts as there are workers at a time, and replaces a worker that is lost by one with new environments.
+rollouts as there are workers at a time, and replaces a worker that is lost by one with new environments. Where there
+is no room for that, the others do what it would have done.
 """
 
 import contextlib
@@ -11,7 +12,7 @@ from collections import Counter
 from dataclasses import asdict
 from functools import reduce
 from multiprocessing.connection import wait
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
@@ -20,14 +21,14 @@ from rlcb.config import Config
 from rlcb.envs import spec_of
 from rlcb.envs.normalize import joined_moments
 from rlcb.errors import Diverged, WorkersLost
+from rlcb.execution.crew import Child, Crew, NoRoom
 from rlcb.execution.loop import Pace, Report
 from rlcb.execution.losses import Losses
 from rlcb.execution.messages import Applied, AsyncSetup, Go, OutOfWork, Started
-from rlcb.execution.parameters import SharedParameters
-from rlcb.execution.process import STARTUP_SECONDS, Lost, Process
+from rlcb.execution.parameters import SharedParameters, WorkCounter
+from rlcb.execution.process import STARTUP_SECONDS, Lost
 from rlcb.execution.recorder import Recorder
 from rlcb.execution.state import Progress, Start, make_policy
-from rlcb.group import Control
 from rlcb.learner import Learner
 from rlcb.run import RunDirectory
 from rlcb.signals import StopRequest
@@ -39,18 +40,18 @@ _ENDLESS = 2**62  # rollouts
 class Supervisor:
     """Runs asynchronous workers to the end of the run."""
 
-    def __init__(self, recorder: Recorder, config: Config, threads_per_worker: int, stop: StopRequest):
+    def __init__(self, recorder: Recorder, config: Config, threads_per_worker: int, stop: StopRequest, crew: Crew):
         assert isinstance(config.parallel.num_workers, int)
-        self.recorder, self.config, self.stop = recorder, config, stop
+        self.recorder, self.config, self.stop, self.crew = recorder, config, stop, crew
         self.size, self._threads = config.parallel.num_workers, threads_per_worker
         share = config.env.model_copy(update={"num_envs": config.env.num_envs // self.size})
         self._share = config.model_copy(update={"env": share})
-        self._control = Control(os.memfd_create("rlcb-control"), self.size)
+        self._control = crew.control("rlcb-control", self.size)
         self._parameters = os.memfd_create("rlcb-parameters")
-        self._work = os.eventfd(0, os.EFD_SEMAPHORE | os.EFD_NONBLOCK)
-        self._workers: list[Process] = []
-        self._ready: set[Process] = set()
-        self._idle: set[Process] = set()
+        self._work = WorkCounter(os.memfd_create("rlcb-work"))
+        self._workers: dict[int, Child] = {}  # by place; one that nobody could be found for is missing
+        self._ready: set[Child] = set()
+        self._idle: set[Child] = set()
         self._reports: list[tuple[int, Applied]] = []  # of the round under way, by worker
         self._lives, self._losses = Counter[int](), Losses()
         self._pace: Pace | None = None  # once everybody is ready
@@ -64,23 +65,23 @@ class Supervisor:
         self._moments = [(count / self.size, mean, squares / self.size)] * self.size
         try:
             self._make_parameters(start)
-            self._workers = [self._start(worker) for worker in range(self.size)]
-            while len(self._ready) < self.size:
+            self._fill_places()
+            while len(self._ready) < len(self._workers):
                 self._attend()
             self._begin()
             while self.recorder.ending is None:
                 self._attend()
                 self._stop_in_time()
-                if len(self._idle) == self.size:
+                if len(self._idle) == len(self._workers):
                     self._end_or_go_on()
             return self.recorder.finish()
         except Diverged:
             self.recorder.finish("diverged")
             raise
         finally:
-            for worker in self._workers:
+            for worker in self._workers.values():
                 worker.end()
-            for descriptor in (self._work, self._parameters, self._control.descriptor):
+            for descriptor in (self._work.descriptor, self._parameters, self._control.descriptor):
                 os.close(descriptor)
 
     def _make_parameters(self, start: Start | None) -> None:
@@ -92,17 +93,28 @@ class Supervisor:
             self._observer.load(start)
             self._shared.publish()
 
-    def _start(self, worker: int) -> Process:
+    def _fill_places(self) -> None:
+        """Start a worker in every place that is empty, as far as there is room; too few end the run."""
+        for place in range(self.size):
+            if place not in self._workers and self.crew.room() != 0:
+                with contextlib.suppress(NoRoom):
+                    self._workers[place] = self._start(place)
+        least = self.config.parallel.min_workers
+        if len(self._workers) < least:
+            self._give_up(f"there is room for {len(self._workers)} workers, and min_workers is {least}")
+
+    def _start(self, worker: int) -> Child:
         life = self._lives[worker]
         self._lives[worker] += 1
         # Every process that is this worker gets random streams of its own.
         key = (worker, self._resumed_at, life) if life or self._before else (worker,)
         setup = AsyncSetup(
-            self._share, worker, self._threads, self._parameters, self._work, self.recorder.run.path.resolve(),
-            self._before, self._moments[worker], key,
+            self._share, worker, self._threads, self._parameters, self._work.descriptor,
+            self.recorder.run.path.resolve(), self._before, self._moments[worker], key,
         )  # fmt: skip
-        descriptors = (self._parameters, self._work)
-        return Process(f"worker {worker}", "rlcb.execution.async_worker", worker, setup, self._control, descriptors)
+        name, module = f"worker {worker}", "rlcb.execution.async_worker"
+        descriptors = (self._parameters, self._work.descriptor)
+        return self.crew.start(name, module, worker, setup, self._control, descriptors)
 
     def _begin(self) -> None:
         """All are ready: from now on training is measured."""
@@ -118,7 +130,7 @@ class Supervisor:
         """Count out the rollouts that are missing, and let everybody who has nothing to do go for them."""
         missing = self._missing()
         if missing > 0:
-            os.eventfd_write(self._work, missing)
+            self._work.offer(missing)
         for worker in list(self._idle):
             self._go(worker)
 
@@ -129,7 +141,7 @@ class Supervisor:
         rounds = -(-self.config.training.total_timesteps // self.config.rollout_size)
         return rounds * self.size - self._progress.env_steps // self._share.rollout_size - len(self._reports)
 
-    def _go(self, worker: Process) -> None:
+    def _go(self, worker: Child) -> None:
         worker.told_to_go()
         self._idle.discard(worker)
         with contextlib.suppress(Lost):  # one that is gone is noticed by whoever listens to it
@@ -138,18 +150,23 @@ class Supervisor:
     def _attend(self) -> None:
         """Take in what the workers have to say; whoever is lost or silent for too long is replaced."""
         try:
-            by_channel = {worker.channel: worker for worker in self._workers}
+            self.crew.attend()
+        except WorkersLost as lost:
+            self._give_up(str(lost))
+        self._fill_places()
+        try:
+            by_channel = {worker.channel: worker for worker in self._workers.values()}
             for channel in wait(list(by_channel), timeout=0.1):
-                worker = by_channel[channel]  # type: ignore[index]
+                worker = by_channel[channel]
                 self._take(worker, worker.receive())
-            for worker in self._workers:
+            for worker in self._workers.values():
                 patience = self.config.parallel.worker_timeout if worker in self._ready else STARTUP_SECONDS
                 if worker not in self._idle and worker.silent_for() > patience:
                     worker.give_up(patience)
         except Lost as lost:
             self._replace(lost)
 
-    def _take(self, worker: Process, message: Any) -> None:
+    def _take(self, worker: Child, message: Any) -> None:
         if isinstance(message, Started):
             self._ready.add(worker)
             self._idle.add(worker)
@@ -227,17 +244,20 @@ class Supervisor:
         self._ready.discard(lost.process)
         self._idle.discard(lost.process)
         self.recorder.note_loss(name, lost.how, self._losses.add(place))
-        story = self._losses.story(place, name, lost.how)
-        everybody = self._losses.all_together(range(self.size))
-        if everybody or self._losses.too_many(place):
-            if everybody:
-                story = f"all {self.size} workers are lost, the last one {lost.how}"
-            if self._pace is not None:
-                self.recorder.abandon(self._common(), [])
-                story = f"{story}; saved"
-            raise WorkersLost(f"{story}; go on with --resume {self.recorder.run.path}")
+        if not self.crew.spread and self._losses.all_together(range(self.size)):
+            self._give_up(f"all {self.size} workers are lost, the last one {lost.how}")
+        if self._losses.too_many(place):
+            self._give_up(self._losses.story(place, name, lost.how))
         lost.process.end()
-        self._workers[place] = self._start(place)
+        del self._workers[place]
+        self._fill_places()
+
+    def _give_up(self, story: str) -> NoReturn:
+        """End a run that cannot go on, with a checkpoint once there is something to keep."""
+        if self._pace is not None:
+            self.recorder.abandon(self._common(), [])
+            story = f"{story}; saved"
+        raise WorkersLost(f"{story}; go on with --resume {self.recorder.run.path}")
 
 
 def _mean(values: list[float | None]) -> float | None:
@@ -245,10 +265,12 @@ def _mean(values: list[float | None]) -> float | None:
     return float(np.mean(known)) if known else None
 
 
-def train(run: RunDirectory, config: Config, device: str, num_threads: int, resume: bool, stop: StopRequest) -> Outcome:
+def train(
+    run: RunDirectory, config: Config, device: str, num_threads: int, resume: bool, stop: StopRequest, crew: Crew
+) -> Outcome:
     """Train with asynchronous workers until steps or time are reached or a signal asks to stop."""
     assert isinstance(config.parallel.num_workers, int)
-    recorder = Recorder(run, config, device, num_threads, config.parallel.num_workers)
+    recorder = Recorder(run, config, device, num_threads, config.parallel.num_workers, crew)
     start = recorder.restore()[0] if resume else None
     with recorder:
-        return Supervisor(recorder, config, num_threads, stop).run(start)
+        return Supervisor(recorder, config, num_threads, stop, crew).run(start)

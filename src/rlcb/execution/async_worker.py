@@ -1,6 +1,5 @@
 """A worker process of the asynchronous execution. `python -m rlcb.execution.async_worker`."""
 
-import os
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
 
@@ -11,13 +10,12 @@ if TYPE_CHECKING:
     from rlcb.group import Control
 
 
-def _work(channel: "Connection[Any, Any]", setup: AsyncSetup, control: "Control") -> None:
+def work(channel: "Connection[Any, Any]", setup: AsyncSetup, control: "Control") -> None:
     """Act, compute a gradient, apply it, report; again, as long as there is work, and waiting for nobody."""
     from rlcb.execution.loop import Pace, one_update, refuse_divergence
-    from rlcb.execution.parameters import SharedParameters
     from rlcb.execution.state import Worker
 
-    group = SharedParameters(control, setup.worker, setup.parameters)
+    group = _parameters(setup, control)
     threads = setup.num_threads if setup.num_threads > 1 else 0
     worker = Worker(setup.config, "cpu", threads, group, setup.seed_key)
     worker.normalizer.moments = setup.moments
@@ -26,7 +24,7 @@ def _work(channel: "Connection[Any, Any]", setup: AsyncSetup, control: "Control"
         go: Go = channel.recv()
         pace = Pace(setup.config, go.zero)
         group.refresh()
-        while not control.stop and _took(setup.work):
+        while not control.stop and group.take():
             fraction = pace.fraction(setup.steps_before + group.applied() * setup.config.rollout_size)
             update, episodes, spent = one_update(worker, fraction)
             refuse_divergence(worker.progress, update, setup.folder, rank=0)
@@ -37,14 +35,16 @@ def _work(channel: "Connection[Any, Any]", setup: AsyncSetup, control: "Control"
         channel.send(OutOfWork())
 
 
-def _took(work: int) -> bool:
-    """Take one unit of work, if there is one left; two processes never take the same."""
-    try:
-        os.eventfd_read(work)
-    except BlockingIOError:
-        return False
-    return True
+def _parameters(setup: AsyncSetup, control: "Control") -> Any:
+    """The parameters that all workers move: in shared memory, or kept by somebody on a cluster."""
+    if setup.config.parallel.cluster:
+        from rlcb.cluster.parameters import RemoteParameters
+
+        return RemoteParameters(setup.keeper, control, setup.worker)
+    from rlcb.execution.parameters import SharedParameters, WorkCounter
+
+    return SharedParameters(control, setup.worker, setup.parameters, work=WorkCounter(setup.work))
 
 
 if __name__ == "__main__":
-    serve(_work)
+    serve(work)

@@ -1,34 +1,37 @@
 """Data-parallel execution: worker processes that each act and learn on their share, and a supervisor that watches.
 
 Only gradients and a few sums cross between workers. The supervisor does no training: it starts the workers, collects
-their reports, keeps the last state of each, and replaces one that dies or hangs from what the group knows.
+their reports, keeps the last state of each, and replaces one that dies or hangs from what the group knows. Where there
+is no room for a replacement, the same environments are divided among fewer workers, and among more when there is again.
 """
 
 import os
 import time
+from collections import Counter
 from multiprocessing.connection import wait
 from typing import Any
 
 from rlcb.config import Config
 from rlcb.errors import Diverged, WorkersLost
+from rlcb.execution.crew import Child, Crew, NoRoom
 from rlcb.execution.loop import Report
 from rlcb.execution.messages import Broken, Give, Go, Setup, Started
-from rlcb.execution.process import STARTUP_SECONDS, Lost, Process
+from rlcb.execution.process import STARTUP_SECONDS, Lost
 from rlcb.execution.recorder import Recorder
-from rlcb.execution.state import Start
+from rlcb.execution.state import Start, checkpoint_content, starts_from
 from rlcb.files import TEMPORARY, sweep
-from rlcb.group import Control
 from rlcb.run import RunDirectory
 from rlcb.signals import StopRequest
 from rlcb.summary import Outcome
 
 RESTARTS_PER_WORKER, RESTARTS_PER_RUN = 3, 10
+_GROWS_EVERY = 2.0  # seconds between looks for room
 
 
 class _Worker:
-    """A worker process, and where it can go back to."""
+    """A worker, and where it can go back to."""
 
-    def __init__(self, process: Process):
+    def __init__(self, process: Child):
         self.process, self.rank = process, process.index
         self.waiting = False
         self.can_go_back_to: tuple[int, ...] = ()
@@ -43,27 +46,34 @@ class _Worker:
 class Supervisor:
     """Runs a group of workers to the end of the run."""
 
-    def __init__(self, recorder: Recorder, config: Config, threads_per_worker: int, stop: StopRequest):
+    def __init__(self, recorder: Recorder, config: Config, threads_per_worker: int, stop: StopRequest, crew: Crew):
         assert isinstance(config.parallel.num_workers, int)
-        self.recorder, self.config, self.stop = recorder, config, stop
-        self.size, self._threads = config.parallel.num_workers, threads_per_worker
-        self._control = Control(os.memfd_create("rlcb-control"), self.size)
+        self.recorder, self.config, self.stop, self.crew = recorder, config, stop, crew
+        self._wanted, self._threads = config.parallel.num_workers, threads_per_worker
         self._memory = os.memfd_create("rlcb-gradients")  # nameless: nothing to leak, whoever is killed
         self._workers: list[_Worker] = []
-        self._parts: list[dict[int, dict[str, Any]]] = [{} for _ in range(self.size)]
+        self._restarts = Counter[int]()
+        self._looked = time.monotonic()
+        self._prepare(first_size(config, crew))
+
+    def _prepare(self, size: int) -> None:
+        """Get ready for a group of this size."""
+        self.size = size
+        self._control = self.crew.control("rlcb-control", size)
+        self._parts: list[dict[int, dict[str, Any]]] = [{} for _ in range(size)]
         self._pending: dict[int, dict[int, Report]] = {}
-        self._restarts = [0] * self.size
 
     def run(self, starts: list[Start] | None) -> Outcome:
         """Start the workers, record what they report, replace those that are lost; everything is on disk then."""
         try:
-            self._workers = [self._start(rank, starts[rank] if starts else None) for rank in range(self.size)]
-            self._await_started(self._workers)
+            self._assemble(starts)
             self._zero = time.perf_counter() - self.recorder.seconds
             self._go(update=None)
             while self.recorder.ending is None:
                 try:
+                    self.crew.attend()
                     self._listen()
+                    self._grow()
                 except Lost as lost:
                     self._replace(lost)
             return self.recorder.finish()
@@ -72,19 +82,32 @@ class Supervisor:
             raise
         except Lost as lost:
             raise WorkersLost(f"{lost.process.name} could not be started: {lost.how}") from None
+        except NoRoom as full:
+            raise WorkersLost(f"{full}; go on with --resume {self.recorder.run.path}") from None
         finally:
-            for worker in self._workers:
-                worker.process.end()
+            self._disband()
             sweep(self.recorder.run.path)
             os.close(self._memory)
-            os.close(self._control.descriptor)
+
+    def _assemble(self, starts: list[Start] | None) -> None:
+        """Start all workers and wait until they are ready."""
+        for rank in range(self.size):
+            self._workers.append(self._start(rank, starts[rank] if starts else None))
+        self._await_started(self._workers)
+
+    def _disband(self) -> None:
+        """End all workers."""
+        for worker in self._workers:
+            worker.process.end()
+        self._workers = []
+        os.close(self._control.descriptor)
 
     def _start(self, rank: int, start: Start | None) -> _Worker:
         folder = self.recorder.run.path.resolve()
         meeting = folder / f".rendezvous{TEMPORARY}{os.getpid()}"
         setup = Setup(self.config, rank, self._threads, self._memory, folder, meeting, start)
-        name = f"worker {rank}"
-        return _Worker(Process(name, "rlcb.execution.worker", rank, setup, self._control, (self._memory,)))
+        name, descriptors = f"worker {rank}", (self._memory,)
+        return _Worker(self.crew.start(name, "rlcb.execution.worker", rank, setup, self._control, descriptors))
 
     def _await_started(self, workers: list[_Worker]) -> None:
         """Wait until all of these are ready."""
@@ -117,11 +140,11 @@ class Supervisor:
             self._control.request_stop()
         by_channel = {worker.process.channel: worker for worker in self._workers}
         for channel in wait(list(by_channel), timeout=0.1):
-            worker = by_channel[channel]  # type: ignore[index]
+            worker = by_channel[channel]
             self._take(worker, worker.process.receive())
         # Those who wait for a silent one may be silent too: the one that fell silent first is the culprit.
         patience = self.config.parallel.worker_timeout
-        quietest = max((worker.process for worker in self._workers), key=Process.silent_for)
+        quietest = max((worker.process for worker in self._workers), key=lambda process: process.silent_for())
         if quietest.silent_for() > patience:
             quietest.give_up(patience)
 
@@ -159,13 +182,54 @@ class Supervisor:
                 self._refuse_hopeless(gone, update, common)
                 for rank in gone:
                     self._workers[rank].process.end()
+                for rank in gone:
                     self._workers[rank] = self._start(rank, {**common, "part": self._parts[rank][update]})
                 self._await_started([self._workers[rank] for rank in gone])
                 self._pending.clear()
                 self._go(update)
                 news = None
+            except NoRoom:
+                self._shrink(len(self._workers) - len(gone), update, common)
+                news = None
             except Lost as another:  # while we were at it
                 news = another
+
+    def _shrink(self, survivors: int, update: int, common: dict[str, Any]) -> None:
+        """Go on with as many workers as there is still room for."""
+        left = survivors + (self.crew.room() or 0)
+        size, least = largest_group(self.config, left), self.config.parallel.min_workers
+        if size < least:
+            self.recorder.abandon(common, [parts[update] for parts in self._parts])
+            raise WorkersLost(
+                f"there is room for {left} workers, which leaves a group of {size}, and min_workers is {least}; "
+                f"saved; go on with --resume {self.recorder.run.path}"
+            )
+        self._regroup(size, update, common)
+
+    def _grow(self) -> None:
+        """Become more again when there is room, up to the number that was asked for."""
+        if not self.crew.spread or time.monotonic() - self._looked < _GROWS_EVERY or self._workers[-1].waiting:
+            return
+        self._looked = time.monotonic()
+        room = self.crew.room() or 0
+        wanted = None if self.crew.elastic else self._wanted
+        size = largest_group(self.config, min(self.size + room, wanted or self.size + room))
+        if size <= self.size or not all(self._parts):
+            return
+        last = self._workers[-1]
+        last.process.end()  # its leaving is what brings the others to a halt
+        self._regroup(size, *self._common_ground({last.rank: "ended to make room for a larger group"}))
+
+    def _regroup(self, size: int, update: int, common: dict[str, Any]) -> None:
+        """Divide what the workers had at the end of an update among so many new ones."""
+        parts = [parts[update] for parts in self._parts]
+        algorithm = self.recorder.run.algorithm
+        content = checkpoint_content(self.config, algorithm, common, parts, {})
+        self.recorder.note_size(self.size, size)
+        self._disband()
+        self._prepare(size)
+        self._assemble(starts_from("the run so far", content, self.config, algorithm, size))
+        self._go(update=None)
 
     def _note_loss(self, lost: Lost) -> None:
         self._restarts[lost.process.index] += 1
@@ -202,10 +266,30 @@ class Supervisor:
         )
 
 
-def train(run: RunDirectory, config: Config, device: str, num_threads: int, resume: bool, stop: StopRequest) -> Outcome:
-    """Train with worker processes until steps or time are reached or a signal asks to stop."""
+def largest_group(config: Config, most: int) -> int:
+    """The largest number of workers, at most so many, that divides environments and minibatches; 0 if none does."""
+    fitting = (n for n in range(1, most + 1) if config.env.num_envs % n == 0 and config.minibatch_size % n == 0)
+    return max(fitting, default=0)
+
+
+def first_size(config: Config, crew: Crew) -> int:
+    """How many workers to begin with: as many as were asked for, or as there is room for; refused if too few."""
+    wanted, room, least = config.parallel.num_workers, crew.room(), config.parallel.min_workers
+    assert isinstance(wanted, int)
+    if room is None or room >= wanted:
+        return wanted
+    size = largest_group(config, room)
+    if size < least:
+        raise WorkersLost(f"the cluster has room for {room} workers, which leaves a group of {size}; {least} must be")
+    return size
+
+
+def train(
+    run: RunDirectory, config: Config, device: str, num_threads: int, resume: bool, stop: StopRequest, crew: Crew
+) -> Outcome:
+    """Train with workers that move in step until steps or time are reached or a signal asks to stop."""
     assert isinstance(config.parallel.num_workers, int)
-    recorder = Recorder(run, config, device, num_threads, config.parallel.num_workers)
+    recorder = Recorder(run, config, device, num_threads, first_size(config, crew), crew)
     starts = recorder.restore() if resume else None
     with recorder:
-        return Supervisor(recorder, config, num_threads, stop).run(starts)
+        return Supervisor(recorder, config, num_threads, stop, crew).run(starts)

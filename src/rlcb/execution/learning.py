@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from rlcb.group import Control
 
 
-def _work(channel: "Connection[Any, Any]", setup: LearnerSetup, control: "Control") -> None:
+def work(channel: "Connection[Any, Any]", setup: LearnerSetup, control: "Control") -> None:
     """Do the updates that the supervisor asks for, in step with the other learners; the first one reports."""
     from rlcb.execution.learner_side import LearnerSide
     from rlcb.group import GroupBroken
@@ -39,4 +39,4 @@ def _work(channel: "Connection[Any, Any]", setup: LearnerSetup, control: "Contro
 
 
 if __name__ == "__main__":
-    serve(_work)
+    serve(work)

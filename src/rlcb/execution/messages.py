@@ -26,7 +26,7 @@ class Setup:
     num_threads: int
     memory: int  # descriptor of the memory that gradients cross in
     folder: Path  # for dumps
-    rendezvous: Path  # where a gloo group finds together, a file for each generation
+    rendezvous: Path | str  # where a gloo group finds together: a file, or on a cluster a key, for each generation
     start: dict[str, Any] | None
 
 
@@ -105,7 +105,7 @@ class ActorSetup:
     life: int
     num_threads: int
     num_slots: int
-    memory: Memory
+    memory: Memory | None  # None: rollouts and weights travel
     seed_key: tuple[int, ...]
 
 
@@ -167,6 +167,7 @@ class AsyncSetup:
     steps_before: int  # environment steps of the run before its processes were started
     moments: tuple[float, float, float]  # of the rewards
     seed_key: tuple[int, ...]
+    keeper: Any = None  # who keeps the parameters, on a cluster
 
 
 @dataclass(frozen=True)

@@ -1,12 +1,37 @@
 """Parameters that several processes move at once, without locks: the group of an asynchronous worker."""
 
+import fcntl
 import mmap
 import os
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from rlcb.group import Attached, Control
+
+
+class WorkCounter:
+    """How many rollouts are still to be taken on, in memory that several processes have mapped."""
+
+    def __init__(self, descriptor: int):
+        self.descriptor = descriptor
+        os.ftruncate(descriptor, 8)
+        self._word = np.frombuffer(mmap.mmap(descriptor, 8), np.int64)
+
+    def offer(self, rollouts: int) -> None:
+        """So many are to be done."""
+        fcntl.lockf(self.descriptor, fcntl.LOCK_EX)  # the kernel drops the lock of a process that dies
+        self._word[0] = rollouts
+        fcntl.lockf(self.descriptor, fcntl.LOCK_UN)
+
+    def take(self) -> bool:
+        """Take one on, if there is one left; two processes never take the same."""
+        fcntl.lockf(self.descriptor, fcntl.LOCK_EX)
+        left = int(self._word[0])
+        self._word[0] = max(left - 1, 0)
+        fcntl.lockf(self.descriptor, fcntl.LOCK_UN)
+        return left > 0
 
 
 class SharedParameters:
@@ -18,10 +43,18 @@ class SharedParameters:
     """
 
     size = 1
-    reduce_seconds = wait_seconds = 0.0
+    reduce_seconds = wait_seconds = learning_rate = 0.0
 
-    def __init__(self, control: Control, rank: int | None, descriptor: int, create: bool = False):
-        """`create`: the memory is made, with the weights and moments that are attached."""
+    def __init__(
+        self,
+        control: Control,
+        rank: int | None,
+        descriptor: int,
+        create: bool = False,
+        work: WorkCounter | None = None,
+    ):
+        """`create`: the memory is made, with the weights and moments that are attached; `work`: what `take` takes."""
+        self._work = work
         self.control, self.rank = control, rank or 0
         self._descriptor, self._create, self._observes = descriptor, create, rank is None
         self.lag, self._seen = 0, 0
@@ -59,6 +92,16 @@ class SharedParameters:
         """This worker's gradient is applied; go on from what all have made of the weights."""
         self.control.arrivals[self.rank] += 1
         self.refresh()
+
+    def take(self) -> bool:
+        """Take on a rollout, if there is one left to do."""
+        assert self._work is not None
+        return self._work.take()
+
+    @property
+    def seen(self) -> int:
+        """How many gradients of others were in the weights that were copied last."""
+        return self._seen
 
     def _others(self) -> int:
         """Gradients that the others have applied; each counts its own, so no count is lost."""

@@ -9,11 +9,14 @@ import sys
 import time
 from collections.abc import Sequence
 from multiprocessing.connection import Connection
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from rlcb import errors
 from rlcb.execution.messages import Failed
 from rlcb.group import Control
+
+if TYPE_CHECKING:
+    from rlcb.execution.crew import Child
 
 STARTUP_SECONDS = 300  # importing torch on a crowded machine takes long; hanging there is not told from slowness
 
@@ -21,7 +24,7 @@ STARTUP_SECONDS = 300  # importing torch on a crowded machine takes long; hangin
 class Lost(Exception):
     """A child is gone."""
 
-    def __init__(self, process: "Process", how: str):
+    def __init__(self, process: "Child", how: str):
         super().__init__(process.name, how)
         self.process, self.how = process, how
 

@@ -3,7 +3,7 @@
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from rlcb.catalog import ALGORITHMS
 from rlcb.checkpoint import load_newest, prune, save_checkpoint
@@ -17,13 +17,25 @@ from rlcb.resources import ResourceMeter
 from rlcb.run import RunDirectory
 from rlcb.summary import Outcome, summary_block, write_summaries
 
+if TYPE_CHECKING:
+    from rlcb.execution.crew import Crew
+
 
 class Recorder:
     """Owns the run directory's files while a run goes on; one per run, wherever the workers are."""
 
-    def __init__(self, run: RunDirectory, config: Config, device: str, num_threads: int, num_workers: int):
+    def __init__(
+        self,
+        run: RunDirectory,
+        config: Config,
+        device: str,
+        num_threads: int,
+        num_workers: int,
+        crew: "Crew | None" = None,
+    ):
+        """`crew`: who the workers are, where they are not this process itself."""
         self.run, self.config, self.device = run, config, device
-        self._num_threads, self._num_workers = num_threads, num_workers
+        self._num_threads, self._num_workers, self._crew = num_threads, num_workers, crew
         self.episodes = EpisodeStatistics(config.env.num_envs)
         self.seconds, self.worker_restarts = 0.0, 0
         self.ending: str | None = None  # how the run ended, once it has
@@ -63,7 +75,7 @@ class Recorder:
         if first.metrics is not None:
             self._record_update(reports, steps)
         elif self._meter is None:
-            self._meter = ResourceMeter()  # from here on training is measured, not starting up
+            self._meter = self._new_meter()  # from here on training is measured, not starting up
         if first.common is not None:
             parts = [report.part for report in reports if report.part is not None]
             self.save("final" if first.ending == "finished" else None, first.common, parts)
@@ -149,6 +161,11 @@ class Recorder:
         self.run.event("worker_lost", worker=name, how=how, restarts=times)
         warn(f"{name} is lost ({how}); replacing it")
 
+    def note_size(self, before: int, now: int) -> None:
+        """The run goes on with another number of workers."""
+        self.run.event("regrouped", workers_before=before, workers=now)
+        warn(f"going on with {now} worker{'s' * (now > 1)} instead of {before}, the same environments divided anew")
+
     def outcome(self, status: str) -> Outcome:
         """How far the run is."""
         return Outcome(
@@ -161,12 +178,16 @@ class Recorder:
             skipped_steps=self._progress["skipped_steps"],
             episodes=self.episodes,
             history=self._writer.history,
-            resources=(self._meter or ResourceMeter()).totals(),
+            resources=(self._meter or self._new_meter()).totals(),
             device=self.device,
             num_threads=self._num_threads,
             num_workers=self._num_workers,
             worker_restarts=self.worker_restarts,
+            nodes=self._crew.nodes() if self._crew else [],
         )
+
+    def _new_meter(self) -> ResourceMeter:
+        return ResourceMeter(self._crew.usage, self._crew.cores()) if self._crew else ResourceMeter()
 
     def _warn(self, text: str) -> None:
         warn(text)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from rlcb.group import Control
 
 
-def _work(channel: "Connection[Any, Any]", setup: Setup, control: "Control") -> None:
+def work(channel: "Connection[Any, Any]", setup: Setup, control: "Control") -> None:
     """Build the worker, then run the loop as often as the supervisor says go."""
     from rlcb.execution.loop import Pace, run_updates
     from rlcb.execution.state import Worker
@@ -55,12 +55,23 @@ def _join(worker: "Worker", setup: Setup, control: "Control", generation: int) -
     group: SharedMemoryGroup | GlooGroup
     if setup.config.parallel.backend == "gloo":
         timeout = setup.config.parallel.worker_timeout
-        meeting = setup.rendezvous.with_name(f"{setup.rendezvous.name}-{generation}")
-        group = GlooGroup(control, setup.rank, meeting, timeout)
+        group = GlooGroup(control, setup.rank, _store(setup, control.size, generation), timeout)
     else:
         group = SharedMemoryGroup(control, setup.rank, setup.memory, generation)
     worker.join(group)
     return group
+
+
+def _store(setup: Setup, size: int, generation: int) -> Any:
+    """Where this generation of the group finds together."""
+    meeting = f"{setup.rendezvous}-{generation}"
+    if setup.config.parallel.cluster:
+        from rlcb.cluster.store import ClusterStore
+
+        return ClusterStore(meeting, setup.rank, size)
+    from torch.distributed import FileStore  # type: ignore[attr-defined]
+
+    return FileStore(meeting, size)
 
 
 class _Memory:
@@ -95,4 +106,4 @@ class _Memory:
 
 
 if __name__ == "__main__":
-    serve(_work)
+    serve(work)

@@ -1,0 +1,92 @@
+"""Connecting to a Ray cluster, or starting one for a run; never without an end, never without a word."""
+
+import contextlib
+import logging
+import os
+import secrets
+import sys
+import threading
+from collections.abc import Iterator
+
+from rlcb.cluster.address import Address, has_token, refuse_silent, resolved
+from rlcb.config import Config
+from rlcb.errors import WorkersLost
+from rlcb.hardware import usable_cpus
+
+_PATIENCE = 25.0  # seconds to connect in
+_SETTINGS = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_BACKEND_LOG_LEVEL": "error",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # and a warning about it that is of no concern here
+    "RAY_gcs_rpc_server_reconnect_timeout_s": "600",  # Ray ends the process then; this one notices earlier by itself
+}
+_LOOPBACK = "127.0.0.2"  # Ray takes 127.0.0.1 for a wish to be reached from outside
+
+
+def prepare(cluster: str) -> Address:
+    """Set up this process for a cluster, before Ray is imported: it reads its settings only then."""
+    address = resolved(cluster)
+    refuse_silent(address)
+    for name, value in _SETTINGS.items():
+        os.environ.setdefault(name, value)
+    if address.host is None and not has_token():
+        os.environ.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=secrets.token_hex(32))  # known to this run alone
+    elif has_token():
+        os.environ["RAY_AUTH_MODE"] = "token"
+    return address
+
+
+@contextlib.contextmanager
+def connected(config: Config, address: Address) -> Iterator[Address]:
+    """Be connected to a cluster; yields its head's address."""
+    import ray
+
+    workers = config.parallel.num_workers
+    options: dict[str, object] = {"address": str(address)}
+    if address.host is None:
+        cores = max(usable_cpus(), workers if isinstance(workers, int) else 1)
+        options = {"address": "local", "num_cpus": cores, "include_dashboard": False, "_node_ip_address": _LOOPBACK}
+    with _watchdog(address):
+        try:
+            ray.init(**options, log_to_driver=False, logging_level=logging.ERROR, namespace="rlcb")
+        except Exception as error:  # Ray has no common class for these
+            raise WorkersLost(f"--cluster {address}: {_reason(error)}") from None
+    try:
+        host, _, port = ray.get_runtime_context().gcs_address.rpartition(":")
+        yield Address(host, int(port))
+    finally:
+        ray.shutdown()
+
+
+def _reason(error: Exception) -> str:
+    """One line of what Ray says, with what to do about it."""
+    text = " ".join(str(error).split())
+    lower = text.lower()
+    if "token" in lower or "authenticat" in lower:
+        return (
+            "the cluster wants a token, and the one here is missing or another; copy the head's ~/.ray/auth_token "
+            "to this machine or set RAY_AUTH_TOKEN"
+        )
+    if "version mismatch" in lower:
+        return f"Ray or Python differ from the cluster's; install the same on all machines ({text[:200]})"
+    return text[:300]
+
+
+@contextlib.contextmanager
+def _watchdog(address: Address) -> Iterator[None]:
+    """End the process if what is done meanwhile takes too long: Ray can wait for ever, deaf to everything."""
+
+    def give_up() -> None:
+        print(
+            f"error: --cluster {address}: no connection in {_PATIENCE:g} s; is it a Ray cluster, and the token right?",
+            file=sys.stderr, flush=True,
+        )  # fmt: skip
+        os._exit(WorkersLost.exit_code)
+
+    timer = threading.Timer(_PATIENCE, give_up)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()

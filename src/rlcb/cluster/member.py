@@ -1,0 +1,190 @@
+"""A child on a cluster, as its supervisor sees it: the same as a process, only elsewhere."""
+
+import os
+import select
+import time
+from collections import deque
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+import ray
+from ray.exceptions import RayActorError, RayError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from rlcb import errors
+from rlcb.cluster.host import Host, kill_process, versions
+from rlcb.cluster.placement import Place
+from rlcb.execution.messages import Failed
+from rlcb.execution.process import Lost
+from rlcb.group import Control
+
+_PULSE_EVERY = 1.0  # seconds
+
+
+class _Inbox:
+    """Messages as they arrive, with a descriptor that is readable while there are some."""
+
+    def __init__(self) -> None:
+        self._descriptor = os.eventfd(0, os.EFD_SEMAPHORE | os.EFD_NONBLOCK)
+        self._messages: deque[Any] = deque()
+
+    def fileno(self) -> int:
+        """Readable when there is a message."""
+        return self._descriptor
+
+    def poll(self, timeout: float = 0.0) -> bool:
+        """Whether there is a message, after waiting for one for so many seconds."""
+        return bool(select.select([self], [], [], timeout)[0])
+
+    def put(self, message: Any) -> None:
+        """Called from Ray's threads."""
+        self._messages.append(message)
+        if self._descriptor >= 0:
+            os.eventfd_write(self._descriptor, 1)
+
+    def take(self) -> Any:
+        """The oldest message; there must be one."""
+        os.eventfd_read(self._descriptor)
+        return self._messages.popleft()
+
+    def close(self) -> None:
+        """No more messages are wanted."""
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+
+class Member:
+    """A child on a node. Its silence is measured by asking its host how often it gave a sign of life."""
+
+    def __init__(self, name: str, module: str, index: int, setup: Any, control: "RemoteControl", place: Place):
+        self.name, self.index, self.place = name, index, place
+        self.channel = _Inbox()
+        self.memory, self.cpu_seconds = 0, 0.0
+        self._number: int | None = None  # of its process
+        self._last_beat, self._last_seen = -1, time.monotonic()
+        self._asked, self._waiting_for_pulse = 0.0, False
+        self.ended = False
+        self._control = control
+        where = NodeAffinitySchedulingStrategy(place.node, soft=False)
+        options = Host.options(num_cpus=place.threads, scheduling_strategy=where, max_restarts=0)  # type: ignore[attr-defined]
+        self._host = options.remote()
+        self._host.steer.remote(control.generation, control.stop)
+        self._host.begin.remote(module, index, control.size, setup, versions())
+        control.members.append(self)
+        self._ask()
+
+    def _ask(self) -> None:
+        """Have the next message sent here."""
+        message, payload = self._host.next.options(num_returns=2).remote()
+
+        def arrived(future: Any) -> None:
+            error = future.exception()
+            self.channel.put((error, None) if error else (future.result(), payload))
+
+        message.future().add_done_callback(arrived)
+
+    def receive(self) -> Any:
+        """The next message; a child that is gone raises Lost, one that cannot go on its own error."""
+        message, payload = self.channel.take()
+        if isinstance(message, BaseException):
+            raise Lost(self, _how(message))
+        self._ask()
+        if isinstance(message, Failed):
+            raise getattr(errors, message.kind)(message.message)
+        return self.unpacked(message, payload)
+
+    def unpacked(self, message: Any, payload: Any) -> Any:
+        """The message, once what came with it is where it belongs."""
+        del payload
+        return message
+
+    def send(self, message: Any) -> None:
+        """Tell the child something; that it is gone shows when it is listened to."""
+        self._tell(message)
+
+    def _tell(self, message: Any, payload: Any = None) -> None:
+        self._host.tell.remote(message, time.perf_counter(), payload)
+
+    def _fetched(self, payload: Any) -> Any:
+        """What a message's payload holds; gone with its node, it makes the child a lost one."""
+        try:
+            return ray.get(payload)
+        except RayError as error:
+            raise Lost(self, _how(error)) from None
+
+    def steer(self, generation: int, stop: bool) -> None:
+        """Pass on what the supervisor's control page says."""
+        self._host.steer.remote(generation, stop)
+
+    def silent_for(self) -> float:
+        """Seconds since this child last gave a sign of life that one knows of, or was told to go."""
+        now = time.monotonic()
+        if not self._waiting_for_pulse and now - self._asked >= _PULSE_EVERY:
+            self._asked, self._waiting_for_pulse = now, True
+            self._host.pulse.remote().future().add_done_callback(self._felt)
+        return now - self._last_seen
+
+    def _felt(self, future: Any) -> None:
+        self._waiting_for_pulse = False
+        if future.exception() is None:
+            beat, self.memory, self.cpu_seconds, self._number = future.result()
+            if beat != self._last_beat:
+                self._last_beat, self._last_seen = beat, time.monotonic()
+
+    def told_to_go(self) -> None:
+        """From now on it has something to do, so its silence counts."""
+        self._last_seen = time.monotonic()
+
+    def give_up(self, patience: float) -> NoReturn:
+        """End a child that has been silent for too long; what it had said before is heard no more."""
+        self.end()
+        raise Lost(self, f"silent for {patience:g} s and killed")
+
+    def end(self) -> None:
+        """Make sure that it is gone."""
+        if self.ended:
+            return
+        self.ended = True
+        self._control.members.remove(self)
+        try:
+            ray.kill(self._host, no_restart=True)
+            if self._number is not None:  # one that hangs does not hear that it is to end
+                where = NodeAffinitySchedulingStrategy(self.place.node, soft=False)
+                kill_process.options(scheduling_strategy=where).remote(self._number)
+        except (RayError, RuntimeError, ValueError):  # the cluster is gone, and with it the child
+            pass
+        self.channel.close()
+
+
+def _how(error: BaseException) -> str:
+    if isinstance(error, RayActorError):
+        words = str(error).replace("\n", " ")
+        if "node" in words and ("died" in words or "dead" in words or "terminated" in words):
+            return "its process or its node died"
+        return "its process died"
+    return str(error).strip().splitlines()[-1]
+
+
+class RemoteControl(Control):
+    """The supervisor's control page, whose changes are passed on to children that do not share its memory."""
+
+    def __init__(self, name: str, size: int):
+        super().__init__(os.memfd_create(name), size)
+        self.members: list[Member] = []
+
+    def next_generation(self) -> int:
+        """Break off what is under way."""
+        generation = super().next_generation()
+        self._pass_on(self.members)
+        return generation
+
+    def request_stop(self) -> None:
+        """Ask the run to end after its current update."""
+        if not self.stop:
+            super().request_stop()
+            self._pass_on(self.members)
+
+    def _pass_on(self, members: Sequence[Member]) -> None:
+        for member in members:
+            member.steer(self.generation, self.stop)
