@@ -1,10 +1,12 @@
-"""PPO of this program, sequential and parallel, against Stable-Baselines3's: the same work, interleaved, here.
+"""PPO or A2C of this program, sequential and parallel, against Stable-Baselines3's: the same work, interleaved, here.
 
     python perf/compare_sb3.py --rounds 4 --updates 6 --workers 2 --output perf/results/sb3.json
+    python perf/compare_sb3.py --algorithm a2c --rounds 4 --updates 200 --workers 2
 
-The work (W1): Procgen CoinRun, easy, 200 levels, 32 environments x 128 steps, 4 epochs of minibatches of 1024,
-Nature CNN, fp32, CPU. Both sides act and learn inside the timed span, and the first update of each run is warm-up.
-Stable-Baselines3 gets a virtual environment of its own, built on first use.
+The work: Procgen CoinRun, easy, 200 levels, 32 environments, Nature CNN, fp32, CPU. PPO (W1): 128 steps, 4 epochs of
+minibatches of 1024. A2C (W4): 5 steps, one optimizer step of RMSProp on all of them. Both sides act and learn inside
+the timed span, and the first update of each run (of A2C, the first twenty) is warm-up. Stable-Baselines3 gets a virtual
+environment of its own, built on first use.
 """
 
 import argparse
@@ -23,10 +25,7 @@ from typing import Any
 REPO = Path(__file__).resolve().parent.parent
 OUR_PYTHON = REPO / ".venv" / "bin" / "python"
 WORKER = REPO / "perf" / "sb3_worker.py"
-CONFIG = "config/ppo_sequential.yaml"
-
-NUM_ENVS, N_STEPS, BATCH_SIZE, N_EPOCHS = 32, 128, 1024, 4
-STEPS_PER_UPDATE = NUM_ENVS * N_STEPS
+NUM_ENVS, BATCH_SIZE, N_EPOCHS = 32, 1024, 4
 
 # torch is pinned exactly: any other release would be another program, and may pull gigabytes of GPU libraries.
 SB3_PACKAGES = (
@@ -36,6 +35,26 @@ SB3_PACKAGES = (
     "numpy<2",
     "gymnasium",
 )
+
+
+@dataclass(frozen=True)
+class Work:
+    """What both sides do."""
+
+    n_steps: int  # of each environment per update
+    warm_up: int  # updates that are not timed
+    flags: tuple[str, ...] = ()  # of ours, beside the configuration
+
+    @property
+    def steps_per_update(self) -> int:
+        """Environment steps of an update."""
+        return NUM_ENVS * self.n_steps
+
+
+WORK = {
+    "ppo": Work(128, 1, ("--batch-size", str(BATCH_SIZE), "--n-epochs", str(N_EPOCHS))),
+    "a2c": Work(5, 20, ("--gamma", "0.99", "--gae-lambda", "1.0")),
+}
 
 
 class CompareError(Exception):
@@ -92,45 +111,49 @@ def last_json_line(what: str, text: str) -> dict[str, Any]:
     return found
 
 
-def run_sb3(venv: Path, updates: int, number: int) -> tuple[Run, dict[str, str]]:
+def run_sb3(venv: Path, algorithm: str, updates: int, number: int) -> tuple[Run, dict[str, str]]:
     """Train once with Stable-Baselines3; the run, and the versions and threads it ran with."""
     what = f"SB3 run of round {number}"
-    command = [str(venv / "bin" / "python"), str(WORKER), "--updates", str(updates), "--seed", str(number)]
+    command = [str(venv / "bin" / "python"), str(WORKER), algorithm]
+    command += ["--updates", str(updates), "--seed", str(number)]
     found = last_json_line(what, run_process(what, command))
     numbers = {key: found[key] for key in ("fps", "updates", "env_steps", "seconds", "peak_memory_mb")}
     return Run(side="sb3", round=number, **numbers), found["versions"] | {"torch threads": str(found["threads"])}
 
 
-def run_ours(updates: int, number: int, workers: int) -> Run:
+def run_ours(algorithm: str, updates: int, number: int, workers: int) -> Run:
     """Train once with this program, with no workers sequentially, into a folder that is thrown away."""
+    work, mode = WORK[algorithm], "parallel" if workers else "sequential"
     with tempfile.TemporaryDirectory(prefix="rlcb-compare-") as folder:
-        command = [str(OUR_PYTHON), "-m", "rlcb", "train", "ppo", "--mode", "parallel" if workers else "sequential"]
+        command = [str(OUR_PYTHON), "-m", "rlcb", "train", algorithm, "--mode", mode]
         command += ["--num-workers", str(workers)] if workers else []
-        command += ["--config", CONFIG, "--total-timesteps", str((updates + 1) * STEPS_PER_UPDATE)]
-        command += ["--num-envs", str(NUM_ENVS // (workers or 1)), "--n-steps", str(N_STEPS)]
-        command += ["--batch-size", str(BATCH_SIZE)]
-        command += ["--n-epochs", str(N_EPOCHS), "--seed", str(number), "--output-dir", folder]
+        command += ["--config", f"config/{algorithm}_sequential.yaml", *work.flags]
+        command += ["--total-timesteps", str((updates + work.warm_up) * work.steps_per_update)]
+        command += ["--num-envs", str(NUM_ENVS // (workers or 1)), "--n-steps", str(work.n_steps)]
+        command += ["--seed", str(number), "--output-dir", folder]
         run_process(f"rlcb run of round {number}", command)
-        return read_our_run(Path(folder), updates, number, "parallel" if workers else "sequential")
+        return read_our_run(Path(folder), algorithm, updates, number, mode)
 
 
-def read_our_run(folder: Path, updates: int, number: int, side: str) -> Run:
+def read_our_run(folder: Path, algorithm: str, updates: int, number: int, side: str) -> Run:
     """The speed and memory of one finished run of this program, from the files it left in `folder`."""
+    work = WORK[algorithm]
+    log = folder / "logs" / f"{algorithm.upper()}_{side.capitalize()}" / "metrics.jsonl"
     try:
-        lines = (
-            (folder / "logs" / f"PPO_{side.capitalize()}" / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-        )
+        lines = log.read_text(encoding="utf-8").splitlines()
         marks = [(int(row["step"]), float(row["time"])) for row in map(json.loads, filter(str.strip, lines))]
         usage = json.loads((folder / "benchmark_metrics.json").read_text(encoding="utf-8"))["resource_usage"]
         peak_memory_mb = float(usage["peak_memory_gb"]) * 1024
     except (OSError, KeyError, ValueError, TypeError) as error:
         raise CompareError(f"rlcb run of round {number} left unreadable results: {error!r}") from error
-    expected = [STEPS_PER_UPDATE * (index + 1) for index in range(updates + 1)]
+    expected = [work.steps_per_update * (index + 1) for index in range(updates + work.warm_up)]
     if [step for step, _ in marks] != expected:
         # Another number of steps would be other work, and its speed no comparison.
         raise CompareError(
-            f"rlcb run of round {number} logged steps {[step for step, _ in marks]}, expected {expected}"
+            f"rlcb run of round {number} logged {len(marks)} updates to step {marks[-1][0]}, "
+            f"expected {len(expected)} to step {expected[-1]}"
         )
+    marks = marks[work.warm_up - 1 :]
     seconds = marks[-1][1] - marks[0][1]
     if seconds <= 0:
         raise CompareError(f"rlcb run of round {number} logged no time between its updates")
@@ -153,7 +176,7 @@ def describe_machine() -> dict[str, str]:
     return {"cpu": cpu, "usable_cores": str(cores), "system": platform.platform(), "rlcb_torch": torch}
 
 
-def measure(venv: Path, rounds: int, updates: int, workers: int) -> tuple[list[Run], dict[str, str]]:
+def measure(venv: Path, algorithm: str, rounds: int, updates: int, workers: int) -> tuple[list[Run], dict[str, str]]:
     """Run all sides `rounds` times in turn and print a line per run; the runs and SB3's versions."""
     runs: list[Run] = []
     versions: dict[str, str] = {}
@@ -162,9 +185,9 @@ def measure(venv: Path, rounds: int, updates: int, workers: int) -> tuple[list[R
         sides = ("sequential", "parallel", "sb3") if workers else ("sequential", "sb3")
         for side in sides if number % 2 else reversed(sides):
             if side != "sb3":
-                run = run_ours(updates, number, workers if side == "parallel" else 0)
+                run = run_ours(algorithm, updates, number, workers if side == "parallel" else 0)
             else:
-                run, versions = run_sb3(venv, updates, number)
+                run, versions = run_sb3(venv, algorithm, updates, number)
             runs.append(run)
             print(
                 f"round {number}  {side:<10}  {run.fps:8.1f} fps  {run.env_steps} steps in {run.seconds:.1f} s  "
@@ -214,10 +237,11 @@ def positive(text: str) -> int:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the comparison; the exit status."""
-    parser = argparse.ArgumentParser(description="Time this program's PPO against Stable-Baselines3's, interleaved.")
+    parser = argparse.ArgumentParser(description="Time this program against Stable-Baselines3, interleaved.")
+    parser.add_argument("--algorithm", choices=tuple(WORK), default="ppo", help="what to train (default: ppo)")
     parser.add_argument("--rounds", type=positive, default=4, help="runs of each side (default: 4)")
     parser.add_argument("--updates", type=positive, default=6, help="timed updates in a run (default: 6)")
-    parser.add_argument("--workers", type=int, default=0, help="also run parallel PPO with this many (default: not)")
+    parser.add_argument("--workers", type=int, default=0, help="also run in parallel with this many (default: not)")
     parser.add_argument("--output", type=Path, help="also write everything to this JSON file")
     parser.add_argument("--venv", type=Path, default=REPO / ".venv-sb3", help="SB3's environment (default: .venv-sb3)")
     parser.add_argument("--skip-setup", action="store_true", help="use SB3's environment as it is, never build it")
@@ -229,7 +253,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if not options.skip_setup:
             set_up_sb3(venv)
         machine = describe_machine()
-        runs, versions = measure(venv, options.rounds, options.updates, options.workers)
+        runs, versions = measure(venv, options.algorithm, options.rounds, options.updates, options.workers)
     except (CompareError, OSError) as error:
         print(f"compare_sb3: {error}", file=sys.stderr)
         return 1

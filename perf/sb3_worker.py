@@ -1,4 +1,4 @@
-"""One timed PPO run with Stable-Baselines3; `compare_sb3.py` starts it with the Python that SB3 is installed in.
+"""One timed PPO or A2C run with Stable-Baselines3; `compare_sb3.py` starts it with the Python that SB3 is installed in.
 
 Prints one JSON line: speed, memory and versions. Threads, loss and optimiser are SB3's own defaults.
 """
@@ -16,11 +16,11 @@ import numpy as np
 import torch
 from gymnasium.spaces import Box, Discrete
 from procgen import ProcgenGym3Env
-from stable_baselines3 import PPO
+from stable_baselines3 import A2C, PPO
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.vec_env import VecEnv, VecMonitor, VecNormalize
 
-from compare_sb3 import BATCH_SIZE, N_EPOCHS, N_STEPS, NUM_ENVS, STEPS_PER_UPDATE
+from compare_sb3 import BATCH_SIZE, N_EPOCHS, NUM_ENVS, WORK
 
 GAMMA = 0.999
 PARAMETERS = 608_944
@@ -98,25 +98,19 @@ class UpdateClock(BaseCallback):  # type: ignore[misc]
         return True
 
 
-def make_model(seed: int) -> PPO:
-    """PPO on CoinRun with the compared settings, wrapped as SB3's users do."""
-    env = VecNormalize(VecMonitor(ProcgenVecEnv(seed)), norm_obs=False, norm_reward=True, gamma=GAMMA)
-    model = PPO(
-        "CnnPolicy",
-        env,
-        learning_rate=3e-4,
-        n_steps=N_STEPS,
-        batch_size=BATCH_SIZE,
-        n_epochs=N_EPOCHS,
-        gamma=GAMMA,
-        gae_lambda=0.95,
-        clip_range=0.2,
-        ent_coef=0.01,
-        vf_coef=0.5,
-        max_grad_norm=0.5,
-        seed=seed,
-        device="cpu",
-    )
+def make_model(algorithm: str, seed: int) -> PPO | A2C:
+    """The algorithm on CoinRun with the compared settings, wrapped as SB3's users do."""
+    gamma = GAMMA if algorithm == "ppo" else 0.99
+    env = VecNormalize(VecMonitor(ProcgenVecEnv(seed)), norm_obs=False, norm_reward=True, gamma=gamma)
+    common = {"ent_coef": 0.01, "vf_coef": 0.5, "max_grad_norm": 0.5, "gamma": gamma, "seed": seed, "device": "cpu"}
+    n_steps = WORK[algorithm].n_steps
+    if algorithm == "a2c":
+        model = A2C("CnnPolicy", env, learning_rate=7e-4, n_steps=n_steps, gae_lambda=1.0, **common)
+    else:
+        model = PPO(
+            "CnnPolicy", env, learning_rate=3e-4, n_steps=n_steps, batch_size=BATCH_SIZE, n_epochs=N_EPOCHS,
+            gae_lambda=0.95, clip_range=0.2, **common,
+        )  # fmt: skip
     found = sum(parameter.numel() for parameter in model.policy.parameters())
     if found != PARAMETERS:
         raise SystemExit(f"the network has {found} parameters, not {PARAMETERS}: this would be other work")
@@ -130,22 +124,24 @@ def peak_memory_mb() -> float:
 
 
 def main() -> None:
-    """Train one warm-up update and the timed ones, then print the JSON line."""
-    parser = argparse.ArgumentParser(description="Time PPO of Stable-Baselines3 on CoinRun.")
-    parser.add_argument("--updates", type=int, required=True, help="timed updates, after one of warm-up")
+    """Train the warm-up updates and the timed ones, then print the JSON line."""
+    parser = argparse.ArgumentParser(description="Time an algorithm of Stable-Baselines3 on CoinRun.")
+    parser.add_argument("algorithm", choices=tuple(WORK))
+    parser.add_argument("--updates", type=int, required=True, help="timed updates, after those of warm-up")
     parser.add_argument("--seed", type=int, default=1, help="seed of levels, network and actions")
     options = parser.parse_args()
-    model = make_model(options.seed)
+    work = WORK[options.algorithm]
+    model = make_model(options.algorithm, options.seed)
     clock = UpdateClock()
-    model.learn((options.updates + 1) * STEPS_PER_UPDATE, callback=clock)
-    # marks[0] opens the warm-up, marks[1] the first timed update, and the last one is the end.
-    seconds = clock.marks[-1] - clock.marks[1]
-    updates = len(clock.marks) - 2
+    model.learn((options.updates + work.warm_up) * work.steps_per_update, callback=clock)
+    # marks[0] opens the warm-up, marks[warm_up] the first timed update, and the last one is the end.
+    seconds = clock.marks[-1] - clock.marks[work.warm_up]
+    updates = len(clock.marks) - 1 - work.warm_up
     names = ("stable-baselines3", "torch", "numpy", "gymnasium", "procgen-mirror")
     result = {
-        "fps": updates * STEPS_PER_UPDATE / seconds,
+        "fps": updates * work.steps_per_update / seconds,
         "updates": updates,
-        "env_steps": updates * STEPS_PER_UPDATE,
+        "env_steps": updates * work.steps_per_update,
         "seconds": seconds,
         "parameters": PARAMETERS,
         "peak_memory_mb": peak_memory_mb(),

@@ -200,6 +200,7 @@ def test_actors_are_the_workers_of_impala(tmp_path: Path) -> None:
     assert load(tmp_path, text.replace("actor", "worker"), "impala", "parallel") == config
     assert config.as_used()["parallel"].keys() == {
         "num_workers", "num_envs_per_worker", "num_learners", "num_slots", "policy_update_frequency", "worker_timeout",
+        "cluster", "min_workers", "insecure",
     }  # fmt: skip
 
 

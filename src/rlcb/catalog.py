@@ -40,7 +40,9 @@ ALGORITHMS: dict[str, Entry] = {
         whole_rollout=True, without=("batch_size", "n_epochs"),
     ),
     "a3c": Entry(
-        {"parallel": "async_gradients"}, "a2c", _ADVANTAGE_ACTOR_CRITIC,
+        {"parallel": "async_gradients"}, "a2c",
+        # Each gradient is from one worker's steps alone, so there are more of them and each moves the weights less.
+        {"training": {**_ADVANTAGE_ACTOR_CRITIC["training"], "learning_rate": 3e-4}},
         whole_rollout=True, without=("batch_size", "n_epochs", "optimizer", "adam_eps"), instead={"sequential": "a2c"},
     ),
 }  # fmt: skip

@@ -53,6 +53,20 @@ def launch(
     _check_tensorboard(config)
     check_device(config, mode)
     check_cluster(config, mode)
+
+    def work() -> int:
+        return _run(prog, path, config, algorithm, mode, stop, resume is not None)
+
+    if config.parallel.cluster is None:
+        return work()
+    from rlcb.cluster.guard import guarded
+    from rlcb.commands.flags import answered
+
+    return guarded(lambda: answered(prog, work), f"go on with --resume {path}")
+
+
+def _run(prog: str, path: Path, config: Config, algorithm: str, mode: str, stop: StopRequest, resume: bool) -> int:
+    """Decide what is left to decide, make or open the run's directory and train."""
     with _crew(config) as crew:
         if mode == "parallel":
             from rlcb.tune import decided
@@ -61,7 +75,7 @@ def launch(
         run = (open_run if resume else create_run)(path, config, algorithm, mode, note)
         try:
             check_space(run, checkpoint_bytes(config), config.logging.keep_checkpoints)
-            return _train(prog, run, config, stop, resume is not None, crew)
+            return _train(prog, run, config, stop, resume, crew)
         except RlcbError as error:
             with contextlib.suppress(ResourceError):  # a full disk takes no record of being full
                 run.event("failed", reason=str(error), exit_code=error.exit_code)

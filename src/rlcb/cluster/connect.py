@@ -16,7 +16,6 @@ from rlcb.hardware import usable_cpus
 _PATIENCE = 25.0  # seconds to connect in
 _SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_BACKEND_LOG_LEVEL": "error",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # and a warning about it that is of no concern here
     "RAY_gcs_rpc_server_reconnect_timeout_s": "600",  # Ray ends the process then; this one notices earlier by itself
 }
@@ -46,15 +45,22 @@ def connected(config: Config, address: Address) -> Iterator[Address]:
     if address.host is None:
         cores = max(usable_cpus(), workers if isinstance(workers, int) else 1)
         options = {"address": "local", "num_cpus": cores, "include_dashboard": False, "_node_ip_address": _LOOPBACK}
-    with _watchdog(address):
+    with _quiet() as stderr, _watchdog(address, stderr):
         try:
+            # Ray would print every event of every node among this program's lines; they are in Ray's own logs.
+            ray._private.worker.listen_error_messages = lambda *_: None
             ray.init(**options, log_to_driver=False, logging_level=logging.ERROR, namespace="rlcb")
         except Exception as error:  # Ray has no common class for these
             raise WorkersLost(f"--cluster {address}: {_reason(error)}") from None
     try:
         host, _, port = ray.get_runtime_context().gcs_address.rpartition(":")
         yield Address(host, int(port))
-    finally:
+    except WorkersLost:
+        raise  # taking leave of a cluster that is gone would take for ever; this process ends soon
+    except BaseException:
+        ray.shutdown()
+        raise
+    else:
         ray.shutdown()
 
 
@@ -73,14 +79,26 @@ def _reason(error: Exception) -> str:
 
 
 @contextlib.contextmanager
-def _watchdog(address: Address) -> Iterator[None]:
+def _quiet() -> Iterator[int]:
+    """Keep what Ray's own code writes to stderr from it: its errors are told in one line. Yields the real stderr."""
+    sys.stderr.flush()
+    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 2)
+    try:
+        yield kept
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nowhere)
+
+
+@contextlib.contextmanager
+def _watchdog(address: Address, stderr: int) -> Iterator[None]:
     """End the process if what is done meanwhile takes too long: Ray can wait for ever, deaf to everything."""
 
     def give_up() -> None:
-        print(
-            f"error: --cluster {address}: no connection in {_PATIENCE:g} s; is it a Ray cluster, and the token right?",
-            file=sys.stderr, flush=True,
-        )  # fmt: skip
+        words = f"no connection in {_PATIENCE:g} s; is it a Ray cluster, and is the token right?"
+        os.write(stderr, f"error: --cluster {address}: {words}\n".encode())
         os._exit(WorkersLost.exit_code)
 
     timer = threading.Timer(_PATIENCE, give_up)

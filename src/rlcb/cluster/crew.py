@@ -27,6 +27,7 @@ from rlcb.group import Control
 from rlcb.networks import make_network
 
 _LOOKS_EVERY = 1.0  # seconds between looks at the nodes
+_DECLARED_DEAD = 60.0  # seconds that Ray may take to declare a node dead
 _HEAD_SILENT = 10.0  # seconds without an answer before the head counts as lost
 
 
@@ -35,8 +36,10 @@ class _Node:
     """A machine of the cluster, as far as this run knows it."""
 
     name: str
+    door: Address  # where its part of Ray listens
     cores: float
     alive: bool = True
+    gone_at: float = float("-inf")  # when it was found to be silent, though nobody has declared it dead
     workers: int = 0  # the most it had at a time
     peak_bytes: int = 0
 
@@ -60,20 +63,19 @@ class RayCrew:
         self._policies: Policies | None = None
         self._slots: Any = None
         self._keeper: Any = None
-        self._head = _HeadWatch(address)
+        self._watch = _Watch(address)
         self._look()
 
     # What there is
 
     def _look(self) -> None:
-        """See which nodes there are, at most once a second."""
-        if time.monotonic() - self._looked < _LOOKS_EVERY:
-            return
-        self._looked = time.monotonic()
-        for entry in ray.nodes():
+        """See which nodes there are."""
+        for entry in self._watch.nodes:
             cores = entry["Resources"].get("CPU", 0.0)
-            node = self._nodes.setdefault(entry["NodeID"], _Node(_name(entry), cores))
-            node.alive, node.cores = entry["Alive"], cores or node.cores
+            door = Address(entry["NodeManagerAddress"], entry["NodeManagerPort"])
+            node = self._nodes.setdefault(entry["NodeID"], _Node(_name(entry), door, cores))
+            node.cores = cores or node.cores
+            node.alive = entry["Alive"] and time.monotonic() - node.gone_at > _DECLARED_DEAD
 
     def _free(self) -> dict[str, float]:
         """Cores of the living nodes that no member has."""
@@ -98,9 +100,12 @@ class RayCrew:
 
     def attend(self) -> None:
         """Look at nodes and members; without a head there is no cluster."""
-        if self._head.lost:
+        if self._watch.lost:
+            for member in self._members:
+                member.cluster_is_gone = True
             raise WorkersLost(f"the cluster's head at {self._address} does not answer any more")
         if time.monotonic() - self._looked >= _LOOKS_EVERY:
+            self._looked = time.monotonic()
             self._look()
             self._weigh()
 
@@ -139,7 +144,6 @@ class RayCrew:
 
     def control(self, name: str, size: int) -> Control:
         """A control page for so many children, who are to be spread over the nodes as they are now."""
-        self._looked = 0.0
         self._look()
         has_learners = self._config.algorithm == "impala"
         last = {self._here} if has_learners else set()  # learners have its cores, if others can do without
@@ -156,6 +160,9 @@ class RayCrew:
         assert isinstance(control, RemoteControl)
         self._forget_ended()
         place = self._place(index)
+        while not answers(self._nodes[place.node].door, 2.0):
+            self._declare_dead(place.node)
+            place = self._place(index)
         setup = replace(setup, num_threads=place.threads)
         if isinstance(setup, ActorSetup):
             member: Member = self._actor(name, module, index, setup, control, place)
@@ -200,11 +207,16 @@ class RayCrew:
         for member in [member for member in self._members if member.ended]:
             self._members.remove(member)
             self._spent_before += member.cpu_seconds
+            if member.node_is_gone:
+                self._declare_dead(member.place.node)
+
+    def _declare_dead(self, node: str) -> None:
+        self._nodes[node].alive, self._nodes[node].gone_at = False, time.monotonic()
 
     def close(self) -> None:
         """Leave nothing of this run on the cluster."""
-        self._head.close()
-        if not self._head.lost:
+        self._watch.close()
+        if not self._watch.lost:
             for member in self._members:
                 member.end()
             if self._keeper is not None:
@@ -216,25 +228,28 @@ def _name(entry: dict[str, Any]) -> str:
     return f"{entry['NodeManagerHostname']} ({entry['NodeID'][:6]})"
 
 
-class _HeadWatch:
-    """Knocks at the head's door every other second."""
+class _Watch:
+    """Looks at the cluster from a thread of its own: whoever asks a head that is gone waits for an answer for ever."""
 
     def __init__(self, address: Address):
         self._address, self.lost = address, False
+        self.nodes: list[dict[str, Any]] = ray.nodes()
         self._closed = threading.Event()
         threading.Thread(target=self._watch, daemon=True).start()
 
     def _watch(self) -> None:
         heard = time.monotonic()
-        while not self._closed.wait(2.0):
+        while not self._closed.wait(_LOOKS_EVERY):
             if answers(self._address, 2.0):
                 heard = time.monotonic()
+                with contextlib.suppress(Exception):  # it may be lost at this very moment
+                    self.nodes = ray.nodes()
             elif time.monotonic() - heard > _HEAD_SILENT:
                 self.lost = True
                 return
 
     def close(self) -> None:
-        """Stop knocking."""
+        """Look no more."""
         self._closed.set()
 
 

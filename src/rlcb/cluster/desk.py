@@ -91,7 +91,7 @@ class ActorMember(Member):
         if isinstance(message, Filled):
             target = self._slots.begin(message.ticket)
             for tensor, array in zip(tensors_of(target), self._fetched(payload), strict=True):
-                tensor.copy_(torch.from_numpy(array))
+                np.copyto(tensor.numpy(), array)
             self._slots.finish(message.ticket)
         return message
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 import ray
-from ray.exceptions import RayActorError, RayError
+from ray.exceptions import ActorUnschedulableError, RayActorError, RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from rlcb import errors
@@ -59,6 +59,8 @@ class Member:
 
     def __init__(self, name: str, module: str, index: int, setup: Any, control: "RemoteControl", place: Place):
         self.name, self.index, self.place = name, index, place
+        self.node_is_gone = False  # as far as Ray says so
+        self.cluster_is_gone = False  # nobody is left who could end it
         self.channel = _Inbox()
         self.memory, self.cpu_seconds = 0, 0.0
         self._number: int | None = None  # of its process
@@ -88,7 +90,7 @@ class Member:
         """The next message; a child that is gone raises Lost, one that cannot go on its own error."""
         message, payload = self.channel.take()
         if isinstance(message, BaseException):
-            raise Lost(self, _how(message))
+            raise self._lost(message)
         self._ask()
         if isinstance(message, Failed):
             raise getattr(errors, message.kind)(message.message)
@@ -111,7 +113,17 @@ class Member:
         try:
             return ray.get(payload)
         except RayError as error:
-            raise Lost(self, _how(error)) from None
+            raise self._lost(error) from None
+
+    def _lost(self, error: BaseException) -> Lost:
+        """What an error of Ray's means for this child."""
+        words = " ".join(str(error).split())
+        self.node_is_gone = isinstance(error, ActorUnschedulableError) or ("node" in words and "died" in words)
+        if self.node_is_gone:
+            return Lost(self, "its node died")
+        if isinstance(error, RayActorError):
+            return Lost(self, "its process died")
+        return Lost(self, words[-200:])
 
     def steer(self, generation: int, stop: bool) -> None:
         """Pass on what the supervisor's control page says."""
@@ -147,6 +159,9 @@ class Member:
             return
         self.ended = True
         self._control.members.remove(self)
+        self.channel.close()
+        if self.cluster_is_gone:
+            return
         try:
             ray.kill(self._host, no_restart=True)
             if self._number is not None:  # one that hangs does not hear that it is to end
@@ -154,16 +169,6 @@ class Member:
                 kill_process.options(scheduling_strategy=where).remote(self._number)
         except (RayError, RuntimeError, ValueError):  # the cluster is gone, and with it the child
             pass
-        self.channel.close()
-
-
-def _how(error: BaseException) -> str:
-    if isinstance(error, RayActorError):
-        words = str(error).replace("\n", " ")
-        if "node" in words and ("died" in words or "dead" in words or "terminated" in words):
-            return "its process or its node died"
-        return "its process died"
-    return str(error).strip().splitlines()[-1]
 
 
 class RemoteControl(Control):

@@ -71,7 +71,7 @@ class Supervisor:
             self._go(update=None)
             while self.recorder.ending is None:
                 try:
-                    self.crew.attend()
+                    self._look_after_crew()
                     self._listen()
                     self._grow()
                 except Lost as lost:
@@ -88,6 +88,12 @@ class Supervisor:
             self._disband()
             sweep(self.recorder.run.path)
             os.close(self._memory)
+
+    def _look_after_crew(self) -> None:
+        try:
+            self.crew.attend()
+        except WorkersLost as lost:
+            raise WorkersLost(f"{lost}; go on with --resume {self.recorder.run.path}") from None
 
     def _assemble(self, starts: list[Start] | None) -> None:
         """Start all workers and wait until they are ready."""
@@ -257,11 +263,11 @@ class Supervisor:
     def _refuse_hopeless(self, gone: dict[int, str], update: int, common: dict[str, Any]) -> None:
         """Stop, with a checkpoint, when workers are lost more often than bad luck explains."""
         worst = max(gone, key=lambda rank: self._restarts[rank])
-        if self._restarts[worst] <= RESTARTS_PER_WORKER and sum(self._restarts) <= RESTARTS_PER_RUN:
+        if self._restarts[worst] <= RESTARTS_PER_WORKER and self._restarts.total() <= RESTARTS_PER_RUN:
             return
         self.recorder.abandon(common, [parts[update] for parts in self._parts])
         raise WorkersLost(
-            f"worker {worst} was lost {self._restarts[worst]} times ({sum(self._restarts)} losses in all), "
+            f"worker {worst} was lost {self._restarts[worst]} times ({self._restarts.total()} losses in all), "
             f"the last time {gone[worst]}; saved; go on with --resume {self.recorder.run.path}"
         )
 

@@ -1,0 +1,29 @@
+"""Real Ray clusters of several nodes on this machine, for the tests that are marked `cluster`."""
+
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ray.cluster_utils import Cluster
+
+TOKEN = secrets.token_hex(16)
+SETTINGS = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": TOKEN, "RAY_USAGE_STATS_ENABLED": "0"}
+
+
+@contextmanager
+def ray_cluster(*cores: int) -> "Iterator[Cluster]":
+    """A head with so many cores, and a node for each further number; ended with everything on it."""
+    os.environ.update(SETTINGS)  # before Ray is imported: it reads them only then
+    from ray.cluster_utils import Cluster
+
+    options: dict[str, Any] = {"include_dashboard": False, "object_store_memory": 200 * 2**20}
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": cores[0], **options})
+    try:
+        for count in cores[1:]:
+            cluster.add_node(num_cpus=count, object_store_memory=200 * 2**20)
+        yield cluster
+    finally:
+        cluster.shutdown()
