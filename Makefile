@@ -14,7 +14,7 @@ OUTPUT ?= ./benchmarks/suite
 ARGS ?=
 EVALUATION = $(if $(CHECKPOINT),--checkpoint $(CHECKPOINT)) --num-episodes $(EPISODES) --levels $(LEVELS) $(ARGS)
 
-.PHONY: help install test check train train-timed train-parallel train-parallel-timed train-impala train-impala-timed train-impala-parallel train-impala-parallel-timed train-a2c train-a2c-timed train-a2c-parallel train-a2c-parallel-timed train-a3c train-a3c-timed evaluate evaluate-ppo evaluate-impala compare benchmark tensorboard clean
+.PHONY: help install test check train train-timed train-parallel train-parallel-timed train-impala train-impala-timed train-impala-parallel train-impala-parallel-timed train-a2c train-a2c-timed train-a2c-parallel train-a2c-parallel-timed train-a3c train-a3c-timed evaluate evaluate-ppo evaluate-impala compare benchmark cluster-demo tensorboard clean
 
 help:  ## show the targets
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "%-28s %s\n", $$1, $$2}'
@@ -104,6 +104,9 @@ evaluate-impala:  ## the same for the newest checkpoint of IMPALA
 compare:  ## the newest sequential and parallel runs under LOGS (./benchmarks) side by side
 	@$(SETUP)
 	@$(PYTHON) compare_results.py --newest $(LOGS) --output $(LOGS)/comparison.png $(ARGS)
+
+cluster-demo:  ## three Ray nodes on this machine: PPO and IMPALA with a node lost in the middle, beside local runs
+	@bash scripts/cluster_demo.sh $(ARGS)
 
 tensorboard:  ## TensorBoard on this machine only, for all runs under LOGS (./benchmarks)
 	@$(SETUP)

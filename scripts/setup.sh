@@ -44,6 +44,6 @@ say "making .venv with $("$python" --version) and installing packages (some minu
 # A set-up that was broken off can leave an environment without pip behind.
 whole() { [ -x .venv/bin/python ] && fits .venv/bin/python && .venv/bin/python -m pip --version >/dev/null 2>&1; }
 whole || "$python" -m venv --clear .venv
-.venv/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[tensorboard,video,fast,dev]'
+.venv/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[tensorboard,video,fast,cluster,dev]'
 printf '%s' "$wanted" > "$stamp"
 say "done"

@@ -150,7 +150,7 @@ class RayCrew:
         threads = 1 if has_learners else self._config.hardware.num_threads
         self._plan = spread(size, self._free(), threads, last)
         self._groups += 1
-        return RemoteControl(name, size)
+        return RemoteControl(name, size, self._prefix)
 
     def start(
         self, name: str, module: str, index: int, setup: Any, control: Control, descriptors: Sequence[int]

@@ -1,5 +1,6 @@
 """A child on a cluster, as its supervisor sees it: the same as a process, only elsewhere."""
 
+import itertools
 import os
 import select
 import time
@@ -19,6 +20,7 @@ from rlcb.execution.process import Lost
 from rlcb.group import Control
 
 _PULSE_EVERY = 1.0  # seconds
+_LIVES = itertools.count(1)
 
 
 class _Inbox:
@@ -69,7 +71,8 @@ class Member:
         self.ended = False
         self._control = control
         where = NodeAffinitySchedulingStrategy(place.node, soft=False)
-        options = Host.options(num_cpus=place.threads, scheduling_strategy=where, max_restarts=0)  # type: ignore[attr-defined]
+        label = f"{control.label} {name} {next(_LIVES)}"  # as `ray list actors` shows it
+        options = Host.options(name=label, num_cpus=place.threads, scheduling_strategy=where, max_restarts=0)  # type: ignore[attr-defined]
         self._host = options.remote()
         self._host.steer.remote(control.generation, control.stop)
         self._host.begin.remote(module, index, control.size, setup, versions())
@@ -174,8 +177,10 @@ class Member:
 class RemoteControl(Control):
     """The supervisor's control page, whose changes are passed on to children that do not share its memory."""
 
-    def __init__(self, name: str, size: int):
+    def __init__(self, name: str, size: int, label: str):
+        """`label`: what the names of its members in Ray begin with."""
         super().__init__(os.memfd_create(name), size)
+        self.label = label
         self.members: list[Member] = []
 
     def next_generation(self) -> int:

@@ -12,7 +12,7 @@ from rlcb.config import Config, all_keys, fields
 from rlcb.config_file import build_config, meant
 from rlcb.env_names import canonical_env_name, procgen_game
 from rlcb.errors import UsageError
-from rlcb.launch import check_device
+from rlcb.launch import check_cluster, check_device
 from rlcb.metrics import want_tensorboard
 from rlcb.yamlfile import read_yaml
 
@@ -21,6 +21,7 @@ Sources = dict[str, str]  # setting → where it was given, as a message names i
 _DECIDED = {"name": "games", "seed": "seeds", "duration_hours": "duration_hours", "total_timesteps": "total_timesteps",
             "checkpoint_dir": "--output-dir", "log_dir": "--output-dir"}  # fmt: skip
 PASSED_ON = tuple(key for key in all_keys() if key not in _DECIDED)
+ON_A_CLUSTER = ("cluster", "min_workers", "insecure")  # a suite's sequential runs stay where they are
 BUDGETS = ("duration_hours", "total_timesteps")
 
 _Several = BeforeValidator(lambda value: value if isinstance(value, list) else [value])
@@ -214,6 +215,7 @@ def _build_configs(settings: SuiteConfig, source: Sources) -> dict[str, Config]:
             configs[pair] = build_config(file, changes, mode=mode, algorithm=algorithm)
         want_tensorboard(configs[pair].logging.tensorboard)
         check_device(configs[pair], mode)
+        check_cluster(configs[pair], mode)
     return configs
 
 
@@ -232,6 +234,7 @@ def _changes(
     if budget == "total_timesteps":
         changes[budget] = (source[budget], settings.total_timesteps)
     known = _keys_of(algorithm)
+    known -= set(ON_A_CLUSTER) if mode == "sequential" else set()
     changes |= {key: (_where(source, key), value) for key, value in settings.overrides.items() if key in known}
     if mode == "parallel" and "num_envs" in changes:
         # A suite compares modes: num_envs is the total in each, whatever share the file gives a worker.
