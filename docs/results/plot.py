@@ -53,37 +53,9 @@ def draw_modes() -> None:
     figure.savefig(HERE / "coinrun_modes.png")
 
 
-def draw_algorithms() -> None:
-    """Write coinrun_algorithms.png: the algorithms over steps, mean of the seeds and each seed."""
-    figure, axis = plt.subplots(figsize=(8, 4.5), dpi=110)
-    with (HERE / "coinrun_algorithms.csv").open() as file:
-        rows = list(csv.DictReader(file))
-    for name, colour in zip(dict.fromkeys(row["run"] for row in rows), plt.cm.tab10.colors, strict=False):
-        seeds: dict[str, list[tuple[float, float]]] = defaultdict(list)
-        for row in rows:
-            if row["run"] == name and row["ep_reward_mean"]:
-                seeds[row["seed"]].append((float(row["step"]), float(row["ep_reward_mean"])))
-        grid = np.arange(50_000, min(line[-1][0] for line in seeds.values()), 16_384)
-        values = []
-        for line in seeds.values():
-            steps, rewards = np.array(line).T
-            smooth = np.convolve(np.pad(rewards, 3, mode="edge"), np.ones(7) / 7, mode="valid")
-            values.append(np.interp(grid, steps, smooth))
-            axis.plot(grid, values[-1], color=colour, alpha=0.2, lw=0.8)
-        axis.plot(grid, np.mean(values, 0), color=colour, lw=2, label=f"{name}, {len(values)} seeds")
-    axis.set(xlabel="environment steps", ylabel="training reward, mean of 100 episodes")
-    axis.set_title("CoinRun, easy, 200 levels, Nature CNN, 32 environments")
-    axis.set_ylim(2, 10)
-    axis.grid(alpha=0.3)
-    axis.legend(loc="lower right", fontsize=8)
-    figure.tight_layout()
-    figure.savefig(HERE / "coinrun_algorithms.png")
-
-
 def main() -> None:
-    """Write coinrun.png, coinrun_modes.png and coinrun_algorithms.png."""
+    """Write coinrun.png and coinrun_modes.png."""
     draw_modes()
-    draw_algorithms()
     figure, axis = plt.subplots(figsize=(8, 4.5), dpi=110)
     steps, rewards = curves(read("coinrun_ppo_paper.csv"))
     mean, std = rewards.mean(0), rewards.std(0, ddof=1)
