@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +26,18 @@ from rlcb.errors import UsageError
 if TYPE_CHECKING:
     from ray.cluster_utils import Cluster
 
-CART = ("--env", "CartPole-v1", "--n-steps", "32", "--num-threads", "1", "--tensorboard", "false")
+CART = (
+    "--env",
+    "CartPole-v1",
+    "--n-steps",
+    "32",
+    "--num-threads",
+    "1",
+    "--tensorboard",
+    "false",
+    "--log-interval",
+    "1",
+)
 FOUR = ("--mode", "parallel", "--num-workers", "4", "--num-envs", "4")
 ROLLOUT = 4 * 4 * 32
 BATCH = {"ppo": ("--batch-size", "128", "--n-epochs", "1"), "impala": ("--batch-size", "128")}
@@ -62,9 +74,14 @@ def ended(process: "subprocess.Popen[str]", code: int, within: float = 240) -> s
     return err
 
 
+def needs_ray() -> None:
+    if find_spec("ray") is None:  # not imported yet: it reads its settings when it is
+        pytest.skip("the extra [cluster] is not installed")
+
+
 @pytest.fixture(scope="module")
 def cluster() -> "Iterator[Cluster]":
-    pytest.importorskip("ray", reason="the extra [cluster] is not installed")
+    needs_ray()
     with ray_cluster(1, 2, 2) as three_nodes:
         yield three_nodes
 
@@ -172,9 +189,8 @@ def test_every_algorithm_finishes(algorithm: str, cluster: "Cluster", tmp_path: 
 
 
 @pytest.mark.cluster
-@pytest.mark.parametrize("algorithm", ["ppo", "a2c"])
-def test_bit_identical_to_local_processes(algorithm: str, cluster: "Cluster", tmp_path: Path) -> None:
-    there, here = tmp_path / "there", tmp_path / "here"
+def test_bit_identical_to_local_processes(cluster: "Cluster", tmp_path: Path) -> None:
+    algorithm, there, here = "ppo", tmp_path / "there", tmp_path / "here"
     assert rlcb(*flags(algorithm, 10, there), "--cluster", cluster.address, env=SETTINGS).returncode == 0
     assert rlcb(*flags(algorithm, 10, here), "--backend", "gloo").returncode == 0
     weights = [load_checkpoint(path / "checkpoints" / f"{algorithm}_parallel_final.pt") for path in (there, here)]
@@ -193,7 +209,7 @@ def test_a_killed_worker_is_replaced(algorithm: str, cluster: "Cluster", begin: 
     assert_every_step_once(path, updates)
     lost = [event for event in events_of(path) if event["event"] == "worker_lost"]
     assert len(lost) == 1
-    assert lost[0]["how"] == "its process died"
+    assert lost[0]["how"] == "its process or node died"
 
 
 @pytest.mark.cluster
@@ -274,7 +290,7 @@ def test_a_missing_token_and_another_version_are_told(cluster: "Cluster", tmp_pa
 @pytest.mark.cluster
 @pytest.mark.parametrize("algorithm", ["ppo", "impala"])
 def test_a_lost_node_and_one_that_joins(algorithm: str, begin: Begin, tmp_path: Path) -> None:
-    pytest.importorskip("ray", reason="the extra [cluster] is not installed")
+    needs_ray()
     path = tmp_path / "run"
     with ray_cluster(1, 1, 2) as nodes:
         process = begin(*flags(algorithm, 100_000, path), "--cluster", nodes.address)
@@ -300,7 +316,7 @@ def test_a_lost_node_and_one_that_joins(algorithm: str, begin: Begin, tmp_path: 
 
 @pytest.mark.cluster
 def test_too_few_workers_end_the_run_with_a_checkpoint(begin: Begin, tmp_path: Path) -> None:
-    pytest.importorskip("ray", reason="the extra [cluster] is not installed")
+    needs_ray()
     path = tmp_path / "run"
     with ray_cluster(2, 2) as nodes:
         process = begin(*flags("ppo", 100_000, path), "--cluster", nodes.address, "--min-workers", "4")
@@ -318,7 +334,7 @@ def test_too_few_workers_end_the_run_with_a_checkpoint(begin: Begin, tmp_path: P
 @pytest.mark.cluster
 @pytest.mark.parametrize(("algorithm", "what"), [("ppo", "gcs"), ("impala", "gcs"), ("a3c", "node")])
 def test_a_lost_head_ends_the_run(algorithm: str, what: str, begin: Begin, tmp_path: Path) -> None:
-    pytest.importorskip("ray", reason="the extra [cluster] is not installed")
+    needs_ray()
     path = tmp_path / "run"
     with ray_cluster(2, 2) as nodes:
         process = begin(*flags(algorithm, 100_000, path), "--cluster", nodes.address)

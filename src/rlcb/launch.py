@@ -68,6 +68,7 @@ def launch(
 def _run(prog: str, path: Path, config: Config, algorithm: str, mode: str, stop: StopRequest, resume: bool) -> int:
     """Decide what is left to decide, make or open the run's directory and train."""
     with _crew(config) as crew:
+        stop.install()  # once more: Ray takes signals for itself when it starts
         if mode == "parallel":
             from rlcb.tune import decided
 

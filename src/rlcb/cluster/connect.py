@@ -67,7 +67,9 @@ def connected(config: Config, address: Address) -> Iterator[Address]:
 def _reason(error: Exception) -> str:
     """One line of what Ray says, with what to do about it."""
     text = " ".join(str(error).split())
-    lower = text.lower()
+    lower, cause = text.lower(), error.__cause__ or error.__context__
+    while cause is not None:  # what it says last is that there is no connection; why is further down
+        lower, cause = f"{lower} {cause}".lower(), cause.__cause__ or cause.__context__
     if "token" in lower or "authenticat" in lower:
         return (
             "the cluster wants a token, and the one here is missing or another; copy the head's ~/.ray/auth_token "

@@ -120,13 +120,12 @@ class Member:
 
     def _lost(self, error: BaseException) -> Lost:
         """What an error of Ray's means for this child."""
-        words = " ".join(str(error).split())
-        self.node_is_gone = isinstance(error, ActorUnschedulableError) or ("node" in words and "died" in words)
-        if self.node_is_gone:
+        if isinstance(error, ActorUnschedulableError):
+            self.node_is_gone = True
             return Lost(self, "its node died")
         if isinstance(error, RayActorError):
-            return Lost(self, "its process died")
-        return Lost(self, words[-200:])
+            return Lost(self, "its process or node died")
+        return Lost(self, " ".join(str(error).split())[-200:])
 
     def steer(self, generation: int, stop: bool) -> None:
         """Pass on what the supervisor's control page says."""
