@@ -2,11 +2,13 @@
 
     python perf/modes.py impala --rounds 4 --seconds 12 --divisions 1x2 2x1 2x2
     python perf/modes.py a2c --rounds 4 --seconds 12 --divisions 2
+    python perf/modes.py ppo --base 2+gloo --divisions 2+ray        # what a cluster costs, on this machine alone
 
 The work: Procgen CoinRun, easy, 200 levels, 32 environments in all, Nature CNN, fp32, CPU, and
 W1 (ppo): 128 steps, 4 epochs of minibatches of 1024; W3 (impala): 128 steps, one pass in minibatches of 1024;
-W4 (a2c, a3c): 5 steps, RMSProp. A division is a number of workers, for IMPALA ACTORSxLEARNERS. Sequential gets all
-cores as threads (A3C is measured beside sequential A2C). The first updates of each run are warm-up.
+W4 (a2c, a3c): 5 steps, RMSProp. A division is a number of workers, for IMPALA ACTORSxLEARNERS; with +gloo gradients
+cross by sockets, with +ray the workers are on a cluster of this machine alone. Sequential gets all cores as threads
+(A3C is measured beside sequential A2C). The first updates of each run are warm-up.
 """
 
 import argparse
@@ -36,9 +38,11 @@ def flags_of(algorithm: str, division: str) -> list[str]:
     """How to start a division; `sequential` is one too."""
     if division == "sequential":
         return ["a2c" if algorithm == "a3c" else algorithm, "--mode", "sequential", "--num-envs", str(ENVS)]
+    division, _, where = division.partition("+")
     workers, _, learners = division.partition("x")
     flags = [algorithm, "--mode", "parallel", "--num-workers", workers, "--num-envs-per-worker"]
-    return [*flags, str(ENVS // int(workers)), *(["--num-learners", learners] if learners else [])]
+    there = {"": [], "gloo": ["--backend", "gloo"], "ray": ["--cluster", "local"]}[where]
+    return [*flags, str(ENVS // int(workers)), *(["--num-learners", learners] if learners else []), *there]
 
 
 def run_once(algorithm: str, division: str, seconds: float) -> tuple[float, float]:
@@ -67,18 +71,21 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--seconds", type=float, default=12.0, help="timed span of each run")
     parser.add_argument("--divisions", nargs="+", required=True, metavar="N", help="workers, or ACTORSxLEARNERS")
+    parser.add_argument("--base", default="sequential", metavar="N", help="what the others are measured beside")
     arguments = parser.parse_args()
-    todo = ["sequential", *arguments.divisions]
+    todo = [arguments.base, *arguments.divisions]
     found: dict[str, list[tuple[float, float]]] = {division: [] for division in todo}
     for number in range(arguments.rounds):
         for division in todo if number % 2 == 0 else reversed(todo):
             found[division].append(run_once(arguments.algorithm, division, arguments.seconds))
             print(f"round {number + 1}  {division:12} {found[division][-1][0]:8,.0f} FPS", flush=True)
     print(f"\n{arguments.algorithm}, {cpu_model()}, {usable_cpus()} usable cores\n")
-    print("| division | FPS, median (min–max) | × sequential, median of pairs (min–max) | CPU |\n|---|---|---|---|")
+    print(
+        f"| division | FPS, median (min–max) | × {arguments.base}, median of pairs (min–max) | CPU |\n|---|---|---|---|"
+    )
     for division, runs in found.items():
         speeds, busy = [run[0] for run in runs], median(run[1] for run in runs)
-        ratios = [run[0] / base[0] for run, base in zip(runs, found["sequential"], strict=True)]
+        ratios = [run[0] / base[0] for run, base in zip(runs, found[arguments.base], strict=True)]
         spread = f"{median(ratios):.2f} ({min(ratios):.2f}–{max(ratios):.2f})"
         print(
             f"| {division} | {median(speeds):,.0f} ({min(speeds):,.0f}–{max(speeds):,.0f}) | {spread} | {busy:.0f} % |"

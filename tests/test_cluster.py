@@ -55,7 +55,8 @@ def lines_of(path: Path) -> list[dict[str, Any]]:
 
 
 def events_of(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (path / "events.jsonl").read_text().splitlines()]
+    file = path / "events.jsonl"  # there is none before the first
+    return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
 
 
 def assert_every_step_once(path: Path, updates: int) -> None:

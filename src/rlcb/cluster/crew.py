@@ -28,7 +28,7 @@ from rlcb.networks import make_network
 
 _LOOKS_EVERY = 1.0  # seconds between looks at the nodes
 _DECLARED_DEAD = 60.0  # seconds that Ray may take to declare a node dead
-_HEAD_SILENT = 10.0  # seconds without an answer before the head counts as lost
+_SILENT = 10.0  # seconds without an answer before the head counts as lost, or this machine's part
 
 
 @dataclass
@@ -63,7 +63,7 @@ class RayCrew:
         self._policies: Policies | None = None
         self._slots: Any = None
         self._keeper: Any = None
-        self._watch = _Watch(address)
+        self._watch = _Watch(address, self._here)
         self._look()
 
     # What there is
@@ -72,8 +72,7 @@ class RayCrew:
         """See which nodes there are."""
         for entry in self._watch.nodes:
             cores = entry["Resources"].get("CPU", 0.0)
-            door = Address(entry["NodeManagerAddress"], entry["NodeManagerPort"])
-            node = self._nodes.setdefault(entry["NodeID"], _Node(_name(entry), door, cores))
+            node = self._nodes.setdefault(entry["NodeID"], _Node(_name(entry), _door(entry), cores))
             node.cores = cores or node.cores
             node.alive = entry["Alive"] and time.monotonic() - node.gone_at > _DECLARED_DEAD
 
@@ -103,7 +102,7 @@ class RayCrew:
         if self._watch.lost:
             for member in self._members:
                 member.cluster_is_gone = True
-            raise WorkersLost(f"the cluster's head at {self._address} does not answer any more")
+            raise WorkersLost(self._watch.lost)
         if time.monotonic() - self._looked >= _LOOKS_EVERY:
             self._looked = time.monotonic()
             self._look()
@@ -228,25 +227,37 @@ def _name(entry: dict[str, Any]) -> str:
     return f"{entry['NodeManagerHostname']} ({entry['NodeID'][:6]})"
 
 
+def _door(entry: dict[str, Any]) -> Address:
+    return Address(entry["NodeManagerAddress"], entry["NodeManagerPort"])
+
+
 class _Watch:
     """Looks at the cluster from a thread of its own: whoever asks a head that is gone waits for an answer for ever."""
 
-    def __init__(self, address: Address):
-        self._address, self.lost = address, False
+    def __init__(self, address: Address, here: str):
+        """`here`: the node that this process belongs to."""
+        self.lost = ""  # what is, once it is
         self.nodes: list[dict[str, Any]] = ray.nodes()
+        mine = next(_door(entry) for entry in self.nodes if entry["NodeID"] == here)
+        self._doors = {
+            f"the cluster's head at {address} does not answer any more": address,
+            f"this machine's part of the cluster at {mine} does not answer any more": mine,
+        }
         self._closed = threading.Event()
         threading.Thread(target=self._watch, daemon=True).start()
 
     def _watch(self) -> None:
-        heard = time.monotonic()
+        heard = dict.fromkeys(self._doors, time.monotonic())
         while not self._closed.wait(_LOOKS_EVERY):
-            if answers(self._address, 2.0):
-                heard = time.monotonic()
+            for story, door in self._doors.items():
+                if answers(door, 2.0):
+                    heard[story] = time.monotonic()
+                elif time.monotonic() - heard[story] > _SILENT:
+                    self.lost = story
+                    return
+            if min(heard.values()) > time.monotonic() - _LOOKS_EVERY:
                 with contextlib.suppress(Exception):  # it may be lost at this very moment
                     self.nodes = ray.nodes()
-            elif time.monotonic() - heard > _HEAD_SILENT:
-                self.lost = True
-                return
 
     def close(self) -> None:
         """Look no more."""
