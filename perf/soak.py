@@ -1,16 +1,19 @@
 """A long parallel run whose processes are killed again and again: does it end normally, with nothing lost or leaked?
 
     python perf/soak.py --minutes 30 --every 30 -- impala --num-actors 2 --num-envs-per-actor 16
+    python perf/soak.py --minutes 20 --every 9999 -- impala --cluster local --num-actors 2 --num-envs-per-actor 16
 
 What follows `--` are arguments of `rlcb train`. Every EVERY seconds one process that acts (an actor, or a worker where
 all act) gets SIGKILL. Watched are the memory of the whole tree, and memory and open files of those that are never
-killed. Prints what was seen; exits with 1 if the run did not end normally.
+killed, of the process that drives the run by itself, and on a cluster how full its object store is. Prints what was
+seen; exits with 1 if the run did not end normally.
 """
 
 import argparse
 import json
 import os
 import random
+import re
 import subprocess
 import sys
 import tempfile
@@ -50,6 +53,33 @@ def look(process: psutil.Popen) -> tuple[float, int]:
     return memory, files
 
 
+def driver_of(process: psutil.Popen) -> psutil.Process:
+    """The process that drives the run: on a cluster it has one around it."""
+    children = [child for child in process.children() if "rlcb" in child.cmdline() and "train" in child.cmdline()]
+    return children[0] if children else process
+
+
+def look_at_driver(process: psutil.Popen) -> tuple[float, int]:
+    """Memory in MB and open files of the process that drives the run."""
+    try:
+        driver = driver_of(process)
+        return driver.memory_info().rss / 2**20, driver.num_fds()
+    except psutil.Error:
+        return 0.0, 0
+
+
+def object_store() -> str:
+    """What this machine's part of a Ray cluster said about its object store."""
+    for log in Path("/tmp/ray/session_latest/logs").glob("raylet.out"):
+        said = re.findall(r"Object store current usage ([\d.e-]+) / ([\d.e-]+) GB", log.read_text(errors="replace"))
+        if said:
+            used = [1000 * float(one) for one, _ in said]
+            return (
+                f"{len(used)} looks, at most {max(used):.1f} MB, last {used[-1]:.1f} MB, of {float(said[0][1]):.1f} GB"
+            )
+    return "nothing said"
+
+
 def growth(values: list[float]) -> str:
     """The mean of the last quarter over that of the second: the first is start-up."""
     quarter = max(len(values) // 4, 1)
@@ -73,10 +103,13 @@ def main() -> None:
         with said.open("w") as file:
             process = psutil.Popen(command, cwd=REPO, stdout=subprocess.DEVNULL, stderr=file)
         kills, next_kill, chance = 0, time.monotonic() + arguments.every, random.Random(1)
-        memory, files = [], []
+        memory, files, driver = [], [], []
         while process.poll() is None:
             time.sleep(1)
             found = look(process) if process.is_running() else (0.0, 0)
+            alone = look_at_driver(process)
+            if alone[0]:
+                driver.append(alone)
             if found[0]:
                 memory.append(found[0])
                 files.append(float(found[1]))
@@ -96,6 +129,10 @@ def main() -> None:
     print(f"last words: {last_words[0] if last_words else 'none'}")
     print(f"steps {summary['total_timesteps']:,} in {len(lines):,} updates, every one on record once: {exact}")
     print(f"memory of those never killed, MB: {growth(memory)}; their open files: {growth(files)}")
+    sizes, open_files = growth([one for one, _ in driver]), growth([float(number) for _, number in driver])
+    print(f"the driver alone, MB: {sizes}; its open files: {open_files}")
+    if "--cluster" in arguments.train:
+        print(f"object store: {object_store()}")
     print(f"memory of the whole tree, GB × 1000: {growth([1000 * line['resource/memory_gb'] for line in lines])}")
     print(f"speed, FPS: first quarter {mean(speeds[:quarter]):,.0f}, last {mean(speeds[-quarter:]):,.0f}")
     if "lag/max" in lines[-1]:

@@ -234,7 +234,7 @@ def test_an_actor_killed_by_ray_is_replaced(cluster: "Cluster", begin: Begin, tm
 @pytest.mark.cluster
 def test_a_stopped_worker_is_noticed(cluster: "Cluster", begin: Begin, tmp_path: Path) -> None:
     path, updates = tmp_path / "run", 100
-    process = begin(*flags("impala", updates, path), "--cluster", cluster.address, "--worker-timeout", "8")
+    process = begin(*flags("impala", updates, path), "--cluster", cluster.address, "--worker-timeout", "15")
     wait_for_line(process, "Update 5 |")
     hosts()[0].send_signal(signal.SIGSTOP)
     ended(process, 0)
@@ -345,10 +345,6 @@ def test_a_lost_head_ends_the_run(algorithm: str, what: str, begin: Begin, tmp_p
         else:
             nodes.head_node.kill_raylet()
         error = ended(process, 4, within=90)  # it takes 12 s
-        for name in ("gcs_server", "raylet"):  # a cluster without a head is not taken down in order
-            for process_ in psutil.process_iter(["name"]):
-                if process_.info["name"] == name:
-                    process_.kill()
     assert f"go on with --resume {path}" in error
     assert "Traceback" not in error
     done = rlcb("train", "--resume", path, "--total-timesteps", str(12 * ROLLOUT), "--cluster", "null")
