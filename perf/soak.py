@@ -123,8 +123,7 @@ def main() -> None:
         summary = json.loads((run / "training_summary.json").read_text())
         last_words = said.read_text().splitlines()[-1:]
     exact = [line["step"] for line in lines] == [lines[0]["step"] * (n + 1) for n in range(len(lines))]
-    quarter = len(lines) // 4
-    speeds = [line["time/fps"] for line in lines]
+    quarter, speeds = len(lines) // 4, [line["time/fps"] for line in lines]
     print(f"exit code {process.returncode}, {kills} kills, {summary['worker_restarts']} restarts")
     print(f"last words: {last_words[0] if last_words else 'none'}")
     print(f"steps {summary['total_timesteps']:,} in {len(lines):,} updates, every one on record once: {exact}")

@@ -6,7 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-STEPS = {"ppo": 61_440, "impala": 122_880}
+STEPS = {"ppo": 40_960, "impala": 81_920}
+LOCAL = {"ppo": ("--backend", "gloo"), "impala": ()}
 COMMON = ("--num-workers", "4", "--num-envs", "8", "--num-threads", "1", "--seed", "1", "--log-interval", "3")
 
 
@@ -44,11 +45,11 @@ def main() -> None:
                 cluster.remove_node(next(iter(cluster.worker_nodes)), allow_graceful=False)
 
             path = output / f"{algorithm}_cluster"
-            run(algorithm, path, "--cluster", cluster.address, at_update=6, event=lose_a_node)
+            run(algorithm, path, "--cluster", cluster.address, at_update=3, event=lose_a_node)
     finally:
         cluster.shutdown()
     for algorithm in STEPS:
-        run(algorithm, output / f"{algorithm}_local")
+        run(algorithm, output / f"{algorithm}_local", *LOCAL[algorithm])
     compare = [sys.executable, "-m", "rlcb", "compare", str(output), "--output", str(output / "report")]
     sys.exit(subprocess.run(compare, check=False).returncode)
 
