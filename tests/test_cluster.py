@@ -137,6 +137,8 @@ def test_bad_requests_get_one_line(tmp_path: Path) -> None:
     output = ("--output-dir", tmp_path / "run")
     rlcb("train", "ppo", *CART, "--cluster", "local", *output).assert_one_line_error(2, "sequential", "--mode parallel")
     rlcb("train", "ppo", *FOUR, *CART, "--cluster", "laptop", *output).assert_one_line_error(2, "'laptop'", "HOST:PORT")
+    many = rlcb("train", "ppo", *FOUR, *CART, "--cluster", "local", "--min-workers", "5", *output)
+    many.assert_one_line_error(2, "min_workers 5 is more than num_workers 4")
     nowhere = {"RAY_ADDRESS": ""}
     if not Path("/tmp/ray/ray_current_cluster").exists():
         done = rlcb("train", "ppo", *FOUR, *CART, "--cluster", "auto", *output, env=nowhere)

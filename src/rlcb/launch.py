@@ -97,6 +97,9 @@ def check_cluster(config: Config, mode: str) -> None:
     if package_version("ray") is None:
         raise UsageError(f"--cluster {cluster}: Ray is not installed: {INSTALL}")
     refuse_open(resolved(cluster), config.parallel.insecure)
+    workers, least = config.parallel.num_workers, config.parallel.min_workers
+    if isinstance(workers, int) and least > workers:
+        raise UsageError(f"min_workers {least} is more than num_workers {workers}; must be at most that")
 
 
 @contextlib.contextmanager

@@ -3,6 +3,7 @@
 import itertools
 import os
 import select
+import threading
 import time
 from collections import deque
 from collections.abc import Sequence
@@ -29,6 +30,7 @@ class _Inbox:
     def __init__(self) -> None:
         self._descriptor = os.eventfd(0, os.EFD_SEMAPHORE | os.EFD_NONBLOCK)
         self._messages: deque[Any] = deque()
+        self._lock = threading.Lock()  # a descriptor that is closed may be another file's at once
 
     def fileno(self) -> int:
         """Readable when there is a message."""
@@ -36,13 +38,14 @@ class _Inbox:
 
     def poll(self, timeout: float = 0.0) -> bool:
         """Whether there is a message, after waiting for one for so many seconds."""
-        return bool(select.select([self], [], [], timeout)[0])
+        return self._descriptor < 0 or bool(select.select([self], [], [], timeout)[0])
 
     def put(self, message: Any) -> None:
         """Called from Ray's threads."""
-        self._messages.append(message)
-        if self._descriptor >= 0:
-            os.eventfd_write(self._descriptor, 1)
+        with self._lock:
+            self._messages.append(message)
+            if self._descriptor >= 0:
+                os.eventfd_write(self._descriptor, 1)
 
     def take(self) -> Any:
         """The oldest message; there must be one."""
@@ -51,9 +54,10 @@ class _Inbox:
 
     def close(self) -> None:
         """No more messages are wanted."""
-        descriptor, self._descriptor = self._descriptor, -1
-        if descriptor >= 0:
-            os.close(descriptor)
+        with self._lock:
+            descriptor, self._descriptor = self._descriptor, -1
+            if descriptor >= 0:
+                os.close(descriptor)
 
 
 class Member:
@@ -91,6 +95,8 @@ class Member:
 
     def receive(self) -> Any:
         """The next message; a child that is gone raises Lost, one that cannot go on its own error."""
+        if self.ended:
+            raise Lost(self, "ended")
         message, payload = self.channel.take()
         if isinstance(message, BaseException):
             raise self._lost(message)

@@ -202,15 +202,7 @@ class Supervisor:
 
     def _shrink(self, survivors: int, update: int, common: dict[str, Any]) -> None:
         """Go on with as many workers as there is still room for."""
-        left = survivors + (self.crew.room() or 0)
-        size, least = largest_group(self.config, left), self.config.parallel.min_workers
-        if size < least:
-            self.recorder.abandon(common, [parts[update] for parts in self._parts])
-            raise WorkersLost(
-                f"there is room for {left} workers, which leaves a group of {size}, and min_workers is {least}; "
-                f"saved; go on with --resume {self.recorder.run.path}"
-            )
-        self._regroup(size, update, common)
+        self._regroup(survivors + (self.crew.room() or 0), update, common)
 
     def _grow(self) -> None:
         """Become more again when there is room, up to the number that was asked for."""
@@ -218,24 +210,45 @@ class Supervisor:
             return
         self._looked = time.monotonic()
         room = self.crew.room() or 0
-        wanted = None if self.crew.elastic else self._wanted
-        size = largest_group(self.config, min(self.size + room, wanted or self.size + room))
-        if size <= self.size or not all(self._parts):
+        if self._fitting(self.size + room) <= self.size or not all(self._parts):
             return
         last = self._workers[-1]
         last.process.end()  # its leaving is what brings the others to a halt
-        self._regroup(size, *self._common_ground({last.rank: "ended to make room for a larger group"}))
+        self._regroup(self.size + room, *self._common_ground({last.rank: "ended to make room for a larger group"}))
 
-    def _regroup(self, size: int, update: int, common: dict[str, Any]) -> None:
-        """Divide what the workers had at the end of an update among so many new ones."""
+    def _fitting(self, most: int) -> int:
+        """The size of the group for which there is room for so many."""
+        return largest_group(self.config, most if self.crew.elastic else min(most, self._wanted))
+
+    def _regroup(self, most: int, update: int, common: dict[str, Any]) -> None:
+        """Divide what the workers had at the end of an update among new ones, at most so many."""
         parts = [parts[update] for parts in self._parts]
-        algorithm = self.recorder.run.algorithm
+        algorithm, least = self.recorder.run.algorithm, self.config.parallel.min_workers
         content = checkpoint_content(self.config, algorithm, common, parts, {})
-        self.recorder.note_size(self.size, size)
-        self._disband()
-        self._prepare(size)
-        self._assemble(starts_from("the run so far", content, self.config, algorithm, size))
-        self._go(update=None)
+        trouble = ""
+        for _ in range(RESTARTS_PER_WORKER):
+            size = self._fitting(most)
+            if size < least:
+                trouble = (
+                    f"there is room for {most} workers, which leaves a group of {size}, and min_workers is {least}"
+                )
+                break
+            self.recorder.note_size(self.size, size)
+            self._disband()
+            self._prepare(size)
+            try:
+                self._assemble(starts_from("the run so far", content, self.config, algorithm, size))
+                self._go(update=None)
+                return
+            except Lost as lost:
+                trouble = f"{lost.process.name} could not be started: {lost.how}"
+            except NoRoom as full:
+                trouble = str(full)
+            for worker in self._workers:
+                worker.process.end()
+            most = self.crew.room() or 0
+        self.recorder.abandon(common, parts)
+        raise WorkersLost(f"{trouble}; saved; go on with --resume {self.recorder.run.path}")
 
     def _note_loss(self, lost: Lost) -> None:
         self._restarts[lost.process.index] += 1
