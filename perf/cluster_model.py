@@ -2,6 +2,7 @@
 
     python perf/cluster_model.py                 # the table of docs/cluster.md
     sudo python perf/cluster_model.py --measure  # all-reduce in namespaces with shaped links, beside the formula
+    python perf/cluster_model.py --keeper        # what a gradient takes A3C's keeper, on this machine
 
 Weak scaling: every node brings the same environments, and a minibatch grows with the nodes. The formulas:
 
@@ -34,8 +35,8 @@ class Node:
     impala_fps: float = 17_434  # of actors and learners together, 8 + 8
     acting_share: float = 0.5  # of IMPALA's cores
     a3c_gradient_steps: int = 128  # environment steps per gradient: 8 × 16
-    a3c_fps: float = 6_300  # 4 workers, times 4
-    apply_seconds: float = 0.0015  # what applying one gradient takes the keeper, copies included
+    a3c_fps: float = 6_478  # 4 workers, with other runs on the machine (docs/results.md)
+    apply_seconds: float = 0.006  # a gradient and back, measured on 2 cores with --keeper
 
 
 def allreduce(ranks: int, size: float, bandwidth: float, latency: float, handling: float = 50e-6) -> float:
@@ -146,17 +147,56 @@ def member(rank: int, ranks: int, rounds: int) -> None:
         print(median(seconds[3:]))
 
 
+def keeper(rounds: int) -> None:
+    """Print what a gradient takes the keeper, from sending it to having the weights, one worker at a time."""
+    from rlcb.cluster.connect import prepare
+
+    address = prepare("local")
+    import numpy as np
+    import ray
+
+    from rlcb.cluster.connect import connected
+    from rlcb.cluster.parameters import Keeper
+    from rlcb.config_file import build_config
+    from rlcb.envs import spec_of
+    from rlcb.execution.messages import AsyncSetup
+    from rlcb.execution.parameters import SharedParameters
+    from rlcb.execution.state import make_policy
+    from rlcb.group import Control
+    from rlcb.learner import Learner
+
+    config = build_config(None, {"num_workers": ("", 1)}, mode="parallel", algorithm="a3c")
+    page, parameters, work = (os.memfd_create(name) for name in ("page", "parameters", "work"))
+    control = Control(page, 1)
+    shared = SharedParameters(control, None, parameters, create=True)
+    import torch
+
+    Learner(make_policy(config, spec_of(config.env)), config, torch.Generator(), shared)
+    setup = AsyncSetup(config, 0, 1, parameters, work, Path(), 0, (0.0, 0.0, 0.0), (0,))
+    with connected(config, address):
+        there = Keeper.remote(setup, page, 1, os.getpid())  # type: ignore[attr-defined]
+        gradient, seconds = np.ones(GRADIENT // 4, np.float32), []
+        for _ in range(rounds + 5):
+            started = time.perf_counter()
+            ray.get(there.apply.remote(0, gradient, 1e-6))
+            seconds.append(time.perf_counter() - started)
+    print(f"a gradient and back: median {1000 * median(seconds[5:]):.2f} ms, least {1000 * min(seconds):.2f} ms")
+
+
 def main() -> None:
     """Print the table, or measure."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--latency", type=float, default=50e-6, help="seconds between two nodes, one way")
     parser.add_argument("--measure", action="store_true", help="check the all-reduce (needs root)")
+    parser.add_argument("--keeper", action="store_true", help="time A3C's keeper")
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--rank", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--ranks", type=int, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.rank is not None:
         member(arguments.rank, arguments.ranks, arguments.rounds)
+    elif arguments.keeper:
+        keeper(5 * arguments.rounds)
     elif arguments.measure:
         print("| links | ranks | formula, ms | measured, ms | ratio |\n|---|---|---|---|---|")
         for rate, bandwidth in (("100mbit", 12.5e6), ("1gbit", 125e6)):

@@ -59,18 +59,18 @@ def driver_of(process: psutil.Popen) -> psutil.Process:
     return children[0] if children else process
 
 
-def look_at_driver(process: psutil.Popen) -> tuple[float, int]:
-    """Memory in MB and open files of the process that drives the run."""
+def look_at_driver(process: psutil.Popen) -> tuple[float, int, int]:
+    """Memory in MB, open files and number of the process that drives the run."""
     try:
         driver = driver_of(process)
-        return driver.memory_info().rss / 2**20, driver.num_fds()
+        return driver.memory_info().rss / 2**20, driver.num_fds(), driver.pid
     except psutil.Error:
-        return 0.0, 0
+        return 0.0, 0, 0
 
 
-def object_store() -> str:
-    """What this machine's part of a Ray cluster said about its object store."""
-    for log in Path("/tmp/ray/session_latest/logs").glob("raylet.out"):
+def object_store(driver: int) -> str:
+    """What the Ray cluster that a process started said about its object store."""
+    for log in Path("/tmp/ray").glob(f"session_*_{driver}/logs/raylet.out"):
         said = re.findall(r"Object store current usage ([\d.e-]+) / ([\d.e-]+) GB", log.read_text(errors="replace"))
         if said:
             used = [1000 * float(one) for one, _ in said]
@@ -128,10 +128,14 @@ def main() -> None:
     print(f"last words: {last_words[0] if last_words else 'none'}")
     print(f"steps {summary['total_timesteps']:,} in {len(lines):,} updates, every one on record once: {exact}")
     print(f"memory of those never killed, MB: {growth(memory)}; their open files: {growth(files)}")
-    sizes, open_files = growth([one for one, _ in driver]), growth([float(number) for _, number in driver])
+    sizes, open_files, number = (
+        growth([one[0] for one in driver]),
+        growth([float(one[1]) for one in driver]),
+        driver[-1][2],
+    )
     print(f"the driver alone, MB: {sizes}; its open files: {open_files}")
     if "--cluster" in arguments.train:
-        print(f"object store: {object_store()}")
+        print(f"object store: {object_store(number)}")
     print(f"memory of the whole tree, GB × 1000: {growth([1000 * line['resource/memory_gb'] for line in lines])}")
     print(f"speed, FPS: first quarter {mean(speeds[:quarter]):,.0f}, last {mean(speeds[-quarter:]):,.0f}")
     if "lag/max" in lines[-1]:
