@@ -25,26 +25,36 @@ def ray_cluster(*cores: int) -> "Iterator[Cluster]":
 
     options: dict[str, Any] = {"include_dashboard": False, "object_store_memory": 200 * 2**20}
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": cores[0], **options})
+    address = cluster.address
     try:
         for count in cores[1:]:
             cluster.add_node(num_cpus=count, object_store_memory=200 * 2**20)
         yield cluster
     finally:
-        if _gcs_runs(cluster):  # one without a head cannot be taken down in order
+        if _answers(address):  # one without a head cannot be taken down in order
             cluster.shutdown()
         _kill_the_rest()
 
 
-def _gcs_runs(cluster: "Cluster") -> bool:
-    host, port = cluster.address.rsplit(":", 1)
+def _answers(address: str) -> bool:
+    host, port = address.rsplit(":", 1)
     with socket.socket() as probe:
         probe.settimeout(2)
         return probe.connect_ex((host, int(port))) == 0
 
 
-def _kill_the_rest() -> None:
-    """End every process that was started with this process's token: nothing of a test may outlive it."""
-    for process in psutil.process_iter():
+def ours() -> list[psutil.Process]:
+    """Every other process that was started with this process's token."""
+    found = []
+    for process in psutil.process_iter(["cmdline"]):
         with contextlib.suppress(psutil.Error):
             if process.pid != os.getpid() and process.environ().get("RAY_AUTH_TOKEN") == TOKEN:
-                process.kill()
+                found.append(process)
+    return found
+
+
+def _kill_the_rest() -> None:
+    """Nothing of a test may outlive it."""
+    for process in ours():
+        with contextlib.suppress(psutil.Error):
+            process.kill()

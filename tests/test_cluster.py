@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 import pytest
 
-from clusters import SETTINGS, ray_cluster
+from clusters import SETTINGS, ours, ray_cluster
 from conftest import rlcb, wait_for_line
 from rlcb.checkpoint import load_checkpoint
 from rlcb.cluster.address import Address, is_loopback, resolved
@@ -66,7 +66,7 @@ def assert_every_step_once(path: Path, updates: int) -> None:
 
 def hosts() -> list[psutil.Process]:
     """The processes on this machine that run a child of a run."""
-    return [p for p in psutil.process_iter(["cmdline"]) if "ray::Host" in " ".join(p.info["cmdline"] or ())]
+    return [p for p in ours() if "ray::Host" in " ".join(p.info["cmdline"] or ())]
 
 
 def ended(process: "subprocess.Popen[str]", code: int, within: float = 240) -> str:
