@@ -36,7 +36,7 @@ class Node:
     acting_share: float = 0.5  # of IMPALA's cores
     a3c_gradient_steps: int = 128  # environment steps per gradient: 8 × 16
     a3c_fps: float = 6_478  # 4 workers, with other runs on the machine (docs/results.md)
-    apply_seconds: float = 0.006  # a gradient and back, measured on 2 cores with --keeper
+    apply_seconds: float = 0.011  # a gradient and back, measured on 2 cores with --keeper
 
 
 def allreduce(ranks: int, size: float, bandwidth: float, latency: float, handling: float = 50e-6) -> float:
