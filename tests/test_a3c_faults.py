@@ -3,9 +3,8 @@
 import json
 import os
 import signal
-import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +13,10 @@ import pytest
 import torch
 
 from conftest import rlcb, wait_for_line
+from fault_runs import Start, ended, leaving_nothing, losses, summary
 from rlcb.checkpoint import load_newest
 from rlcb.execution.losses import Losses
 
-Start = Callable[..., subprocess.Popen[str]]
 DIVISION = ("--num-workers", "2", "--num-envs", "4", "--n-steps", "16", "--num-threads", "1", "--tensorboard", "false")
 CARTPOLE = ("train", "a3c", "--env", "CartPole-v1", *DIVISION, "--log-interval", "1")
 SHARE = 4 * 16  # steps of one worker's rollout
@@ -41,44 +40,11 @@ def workers_of(pid: int) -> list[psutil.Process]:
     return [process for _, _, process in sorted(found, key=lambda entry: entry[:2])]
 
 
-def shared_names() -> set[str]:
-    return {name for name in os.listdir("/dev/shm") if "rlcb" in name or "torch" in name or "psm_" in name}
-
-
 @pytest.fixture
 def begin(start: Start) -> Iterator[Start]:
     """Starts runs; none that has ended may have left a process or a name in shared memory."""
-    names, started = shared_names(), []
-
-    def go(*arguments: str | Path) -> subprocess.Popen[str]:
-        started.append(start(*arguments))
-        return started[-1]
-
-    yield go
-    for process in started:
-        if process.poll() is not None:
-            _, alive = psutil.wait_procs(workers_of(process.pid), timeout=60)
-            assert alive == []
-    assert shared_names() - names == set()
-
-
-def ended(process: subprocess.Popen[str], code: int) -> tuple[str, str]:
-    """What a run had left to say; it must end with this code and without a traceback."""
-    out, err = process.communicate(timeout=200)
-    assert process.returncode == code, out + err
-    assert "Traceback" not in out + err
-    return out, err
-
-
-def losses(path: Path) -> list[tuple[str, str]]:
-    """Who was lost, and how."""
-    events = [json.loads(line) for line in (path / "events.jsonl").read_text().splitlines()]
-    return [(event["worker"], event["how"]) for event in events if event["event"] == "worker_lost"]
-
-
-def summary(path: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((path / "training_summary.json").read_text())
-    return found
+    with leaving_nothing(start, workers_of) as go:
+        yield go
 
 
 def newest(path: Path) -> tuple[Path, dict[str, Any]]:

@@ -3,11 +3,9 @@
 import json
 import os
 import signal
-import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import psutil
@@ -15,11 +13,11 @@ import pytest
 import torch
 
 from conftest import rlcb, wait_for_line
+from fault_runs import Start, ended, leaving_nothing, losses, summary
 from rlcb.checkpoint import load_newest
 from rlcb.execution.process import Lost, Process
 from rlcb.group import Control
 
-Start = Callable[..., subprocess.Popen[str]]
 DIVISION = ("--mode", "parallel", "--num-actors", "2", "--num-envs-per-actor", "2", "--n-steps", "32",
             "--batch-size", "64", "--num-threads", "1", "--tensorboard", "false")  # fmt: skip
 ONE, TWO = ("--num-learners", "1"), ("--num-learners", "2")
@@ -46,36 +44,11 @@ def children(pid: int, kind: str = "") -> list[psutil.Process]:
     return sorted(found, key=lambda process: (process.create_time(), process.pid))
 
 
-def shared_names() -> set[str]:
-    return {name for name in os.listdir("/dev/shm") if "rlcb" in name or "torch" in name or "psm_" in name}
-
-
 @pytest.fixture
 def begin(start: Start) -> Iterator[Start]:
     """Starts runs; none that has ended may have left a process or a name in shared memory."""
-    names, started = shared_names(), []
-
-    def go(*arguments: str | Path) -> subprocess.Popen[str]:
-        started.append(start(*arguments))
-        return started[-1]
-
-    yield go
-    for process in started:
-        if process.poll() is not None:
-            _, alive = psutil.wait_procs(children(process.pid), timeout=60)
-            assert alive == []
-    assert shared_names() - names == set()
-
-
-def losses(path: Path) -> list[tuple[str, str]]:
-    """Who was lost, and how."""
-    events = [json.loads(line) for line in (path / "events.jsonl").read_text().splitlines()]
-    return [(event["worker"], event["how"]) for event in events if event["event"] == "worker_lost"]
-
-
-def summary(path: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((path / "training_summary.json").read_text())
-    return found
+    with leaving_nothing(start, children) as go:
+        yield go
 
 
 def assert_whole(path: Path, updates: int) -> None:
@@ -96,14 +69,6 @@ def finish(path: Path) -> None:
     done = rlcb("train", "--resume", path, "--total-timesteps", str(updates * ROLLOUT))
     assert done.returncode == 0, done.stderr
     assert_whole(path, updates)
-
-
-def ended(process: subprocess.Popen[str], code: int) -> tuple[str, str]:
-    """What a run had left to say; it must end with this code and without a traceback."""
-    out, err = process.communicate(timeout=200)
-    assert process.returncode == code, out + err
-    assert "Traceback" not in out + err
-    return out, err
 
 
 def test_a_killed_actor_is_replaced_and_nobody_waits_for_it(begin: Start, tmp_path: Path) -> None:

@@ -66,7 +66,7 @@ class Policies:
         """Version and reference of the newest policy."""
         version = self._published.read(self._weights)
         if version != self._version:
-            self._version, self._reference = version, ray.put(self._weights.numpy().copy())
+            self._version, self._reference = version, ray.put(self._weights.numpy())
         return self._version, self._reference
 
 

@@ -6,7 +6,6 @@ import select
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
 from typing import Any, NoReturn
 
 import ray
@@ -191,15 +190,15 @@ class RemoteControl(Control):
     def next_generation(self) -> int:
         """Break off what is under way."""
         generation = super().next_generation()
-        self._pass_on(self.members)
+        self._pass_on()
         return generation
 
     def request_stop(self) -> None:
         """Ask the run to end after its current update."""
         if not self.stop:
             super().request_stop()
-            self._pass_on(self.members)
+            self._pass_on()
 
-    def _pass_on(self, members: Sequence[Member]) -> None:
-        for member in members:
+    def _pass_on(self) -> None:
+        for member in self.members:
             member.steer(self.generation, self.stop)

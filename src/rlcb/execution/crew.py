@@ -12,16 +12,6 @@ class NoRoom(Exception):
     """Nothing that is left of the cluster has room for another child."""
 
 
-class Channel(Protocol):
-    """What a child's messages come in through; `multiprocessing.connection.wait` takes it."""
-
-    def fileno(self) -> int:
-        """Readable when there is a message."""
-
-    def poll(self, timeout: float = 0.0) -> bool:
-        """Whether there is a message, after waiting for one for so many seconds."""
-
-
 class Child(Protocol):
     """One who acts or learns, as its supervisor sees it."""
 
@@ -30,7 +20,7 @@ class Child(Protocol):
 
     @property
     def channel(self) -> Any:
-        """What to wait on for messages: a Channel."""
+        """What to wait on for messages: `multiprocessing.connection.wait` takes it, and it has `poll`."""
 
     def receive(self) -> Any:
         """The next message; a child that is gone raises Lost, one that cannot go on its own error."""

@@ -46,7 +46,10 @@ class _Worker:
 class Supervisor:
     """Runs a group of workers to the end of the run."""
 
-    def __init__(self, recorder: Recorder, config: Config, threads_per_worker: int, stop: StopRequest, crew: Crew):
+    def __init__(
+        self, recorder: Recorder, config: Config, threads_per_worker: int, stop: StopRequest, crew: Crew, size: int
+    ):
+        """`size`: how many workers to begin with."""
         assert isinstance(config.parallel.num_workers, int)
         self.recorder, self.config, self.stop, self.crew = recorder, config, stop, crew
         self._wanted, self._threads = config.parallel.num_workers, threads_per_worker
@@ -54,7 +57,7 @@ class Supervisor:
         self._workers: list[_Worker] = []
         self._restarts = Counter[int]()
         self._looked = time.monotonic()
-        self._prepare(first_size(config, crew))
+        self._prepare(size)
 
     def _prepare(self, size: int) -> None:
         """Get ready for a group of this size."""
@@ -308,7 +311,8 @@ def train(
 ) -> Outcome:
     """Train with workers that move in step until steps or time are reached or a signal asks to stop."""
     assert isinstance(config.parallel.num_workers, int)
-    recorder = Recorder(run, config, device, num_threads, first_size(config, crew), crew)
+    size = first_size(config, crew)
+    recorder = Recorder(run, config, device, num_threads, size, crew)
     starts = recorder.restore() if resume else None
     with recorder:
-        return Supervisor(recorder, config, num_threads, stop, crew).run(starts)
+        return Supervisor(recorder, config, num_threads, stop, crew, size).run(starts)
