@@ -423,3 +423,10 @@ def test_every_key_has_one_flag_and_one_home(algorithm: str) -> None:
 def test_the_documented_scripts_have_flags_for_keys_that_exist() -> None:
     assert set(TIMED_KEYS) < set(FIXED_KEYS) <= {key for _, key, _ in fields("ppo")}
     assert set(all_keys()) == {key for algorithm in ALGORITHMS for _, key, _ in fields(algorithm)}
+
+
+@pytest.mark.parametrize("algorithm", ["ppo", "a2c", "a3c", "impala"])
+def test_automatic_workers_divide_the_total_of_the_shipped_file(algorithm: str) -> None:
+    file = ROOT / "config" / f"{algorithm}_parallel.yaml"
+    config = build_config(file, {"num_workers": ("--num-workers", "auto")}, mode="parallel", algorithm=algorithm)
+    assert (config.env.num_envs, config.parallel.num_workers, config.parallel.num_envs_per_worker) == (32, "auto", None)

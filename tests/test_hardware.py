@@ -62,3 +62,12 @@ def test_description_has_what_a_reader_needs() -> None:
     assert machine["memory_gb"] > 0
     assert machine["versions"]["torch"]
     assert machine["cpu"]
+
+
+@pytest.mark.parametrize(("given", "expected"), [(None, "passive"), ("active", "active")])
+def test_waiting_threads_sleep_unless_the_user_wants_otherwise(given: str | None, expected: str) -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "OMP_WAIT_POLICY"}
+    environment |= {"OMP_WAIT_POLICY": given} if given else {}
+    code = "import os; from rlcb.hardware import prepare_process; prepare_process(1)"
+    code += "; print(os.environ['OMP_WAIT_POLICY'])"
+    assert subprocess.check_output([sys.executable, "-c", code], text=True, env=environment).strip() == expected

@@ -45,6 +45,8 @@ def build_config(
     if path:
         for section, content in read_yaml(path).items():
             _merge_section(path, section, content, algorithm, home, values, source)
+    if overrides.get("num_workers", ("", None))[1] == "auto" and "num_envs_per_worker" not in overrides:
+        _keep_total(values, source)
     for key, (flag, value) in overrides.items():
         if key not in home:
             raise UsageError(f"{flag}: {algorithm} has no such setting")
@@ -92,6 +94,16 @@ def _merge_section(
             )
         place[key] = value
         source[key] = f"{path}: {section}.{name}"
+
+
+def _keep_total(values: dict[str, dict[str, Any]], source: dict[str, str]) -> None:
+    """Turn a file's num_workers × num_envs_per_worker into their product: the total that `auto` is to divide."""
+    parallel = values.get("parallel", {})
+    workers, each = parallel.get("num_workers"), parallel.get("num_envs_per_worker")
+    if isinstance(workers, int) and isinstance(each, int):
+        values.setdefault("env", {})["num_envs"] = workers * each
+        source["num_envs"] = source.pop("num_envs_per_worker", "parallel.num_envs_per_worker")
+        del parallel["num_envs_per_worker"]
 
 
 def meant(word: str, known: Iterable[str], home: dict[str, str] | None = None) -> str:
