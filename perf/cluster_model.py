@@ -156,13 +156,13 @@ def keeper(rounds: int) -> None:
     import ray
 
     from rlcb.cluster.connect import connected
-    from rlcb.cluster.parameters import Keeper
-    from rlcb.config_file import build_config
-    from rlcb.envs import spec_of
+    from rlcb.cluster.parameter_server import Keeper
+    from rlcb.comm.process_group import Control
+    from rlcb.comm.shared_parameters import SharedParameters
+    from rlcb.config.load import build_config
+    from rlcb.envs.families import spec_of
     from rlcb.execution.messages import AsyncSetup
-    from rlcb.execution.parameters import SharedParameters
     from rlcb.execution.state import make_policy
-    from rlcb.group import Control
     from rlcb.learner import Learner
 
     config = build_config(None, {"num_workers": ("", 1)}, mode="parallel", algorithm="a3c")

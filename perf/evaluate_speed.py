@@ -48,12 +48,12 @@ def measure(checkpoint: Path, episodes: int, rounds: int, threads: int) -> dict[
     """Both ways, in turns."""
     import torch
 
-    from rlcb.envs import make_env
+    from rlcb.envs.families import make_env
     from rlcb.evaluation.play import Actor, default_num_envs, make_watched, play, quotas_of
-    from rlcb.evaluation.trained import build_policy, environment_for, find_trained
+    from rlcb.evaluation.policy import build_policy, environment_for, find_policy
 
     torch.set_num_threads(threads)
-    trained = find_trained(checkpoint, None)
+    trained = find_policy(checkpoint, None)
     config, spec = environment_for(trained, None)
     policy = build_policy(trained, spec, "cpu")
 

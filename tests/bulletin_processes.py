@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 import torch
 
-from rlcb.execution.bulletin import Bulletin
+from rlcb.comm.versioned_weights import Bulletin
 
 LENGTH = 30_000
 VERSIONS = 5_000  # at least so many are published in a race

@@ -15,9 +15,9 @@ import torch
 
 from rlcb.algorithms.batch import Samples
 from rlcb.algorithms.ppo import make_samples
-from rlcb.config_file import build_config
+from rlcb.comm.process_group import Control, SharedMemoryGroup, SoloGroup
+from rlcb.config.load import build_config
 from rlcb.execution.state import Worker
-from rlcb.group import Control, SharedMemoryGroup, SoloGroup
 
 CONFIG = build_config(None, {"num_envs": ("", 8), "n_steps": ("", 16), "batch_size": ("", 128), "n_epochs": ("", 1)})
 

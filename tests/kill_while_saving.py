@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from rlcb.checkpoint import load_checkpoint, load_newest, save_checkpoint
+from rlcb.run.checkpoint import load_checkpoint, load_newest, save_checkpoint
 
 
 def killed_before_call(number: int, path: Path, content: dict[str, Any]) -> bool:

@@ -12,9 +12,9 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
-from rlcb.config_file import build_config
-from rlcb.execution.parameters import SharedParameters
-from rlcb.group import Control
+from rlcb.comm.process_group import Control
+from rlcb.comm.shared_parameters import SharedParameters
+from rlcb.config.load import build_config
 from rlcb.learner import Learner
 from rlcb.rollout import Rollout
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from rlcb.config import Config
+from rlcb.config.schema import Config
 from rlcb.files import write_json, write_whole
-from rlcb.metrics import as_columns
+from rlcb.run.metrics import as_columns
 
 MACHINE = {
     "cpu": "Test CPU", "physical_cores": 4, "logical_cores": 8, "usable_cores": 8, "cgroup_quota": None,

@@ -3,8 +3,8 @@
 from collections import deque
 from dataclasses import dataclass, replace
 
+from rlcb.comm.rollout_slots import SlotBook, lag_bound
 from rlcb.execution.messages import Ticket
-from rlcb.execution.slots import SlotBook, lag_bound
 
 
 @dataclass

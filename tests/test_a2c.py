@@ -20,12 +20,12 @@ from conftest import rlcb, wait_for_line
 from rlcb.algorithms.a2c import STATISTICS, a2c_loss
 from rlcb.algorithms.batch import Samples
 from rlcb.algorithms.table import TABLE
-from rlcb.checkpoint import load_checkpoint
-from rlcb.config import A2cConfig, Config
-from rlcb.config_file import build_config
-from rlcb.group import SoloGroup
+from rlcb.comm.process_group import SoloGroup
+from rlcb.config.load import build_config
+from rlcb.config.schema import A2cConfig, Config
 from rlcb.learner import Learner
 from rlcb.rollout import Rollout
+from rlcb.run.checkpoint import load_checkpoint
 
 Start = Callable[..., subprocess.Popen[str]]
 T, B, FEATURES, ACTIONS = 6, 4, 3, 5
@@ -97,7 +97,7 @@ def make_rollout(seed: int) -> Rollout:
         values=torch.randn(T + 1, B, generator=draw),
         rewards=torch.randn(T, B, generator=draw),
         dones=torch.rand(T, B, generator=draw) < 0.3,
-        bonus=torch.randn(T, B, generator=draw) * (torch.rand(T, B, generator=draw) < 0.1),
+        truncation_value=torch.randn(T, B, generator=draw) * (torch.rand(T, B, generator=draw) < 0.1),
     )
 
 
@@ -117,7 +117,7 @@ class ByHand:
             following = 0.0
             for t in range(T - 1, -1, -1):
                 going_on = 0.0 if rollout.dones[t, b] else gamma
-                reward = float(rewards[t, b]) + gamma * float(rollout.bonus[t, b])
+                reward = float(rewards[t, b]) + gamma * float(rollout.truncation_value[t, b])
                 surprise = reward + going_on * float(rollout.values[t + 1, b]) - float(rollout.values[t, b])
                 following = surprise + going_on * gae_lambda * following
                 found[t, b] = following
@@ -182,7 +182,7 @@ def test_with_lambda_1_returns_are_n_step_returns() -> None:
         for t in range(T):
             discount, ended = 1.0, False
             for k in range(t, T):
-                expected[t, b] += discount * float(rollout.rewards[k, b] + 0.9 * rollout.bonus[k, b])
+                expected[t, b] += discount * float(rollout.rewards[k, b] + 0.9 * rollout.truncation_value[k, b])
                 discount, ended = 0.9 * discount, bool(rollout.dones[k, b])
                 if ended:
                     break

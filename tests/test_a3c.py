@@ -14,10 +14,10 @@ import torch
 
 from conftest import ROOT, rlcb, run
 from parameter_processes import FREE, MEANWHILE, make_learner, make_rollout
-from rlcb.checkpoint import load_checkpoint, save_checkpoint
-from rlcb.config_file import build_config
-from rlcb.group import Control, SoloGroup
+from rlcb.comm.process_group import Control, SoloGroup
+from rlcb.config.load import build_config
 from rlcb.learner import Learner
+from rlcb.run.checkpoint import load_checkpoint, save_checkpoint
 
 
 @pytest.fixture

@@ -14,8 +14,8 @@ import torch
 
 from conftest import rlcb, wait_for_line
 from fault_runs import Start, ended, leaving_nothing, losses, summary
-from rlcb.checkpoint import load_newest
-from rlcb.execution.losses import Losses
+from rlcb.comm.restarts import Losses
+from rlcb.run.checkpoint import load_newest
 
 DIVISION = ("--num-workers", "2", "--num-envs", "4", "--n-steps", "16", "--num-threads", "1", "--tensorboard", "false")
 CARTPOLE = ("train", "a3c", "--env", "CartPole-v1", *DIVISION, "--log-interval", "1")

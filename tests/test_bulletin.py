@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from conftest import run
-from rlcb.execution.bulletin import Bulletin
+from rlcb.comm.versioned_weights import Bulletin
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ import pytest
 import torch
 
 from conftest import CARTPOLE, ROOT, TINY, rlcb, run
-from rlcb.checkpoint import candidates, load_checkpoint, load_newest, prune, save_checkpoint
 from rlcb.errors import CheckpointUnusable
+from rlcb.run.checkpoint import candidates, load_checkpoint, load_newest, prune, save_checkpoint
 
 
 @pytest.fixture(scope="module")

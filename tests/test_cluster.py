@@ -18,10 +18,10 @@ import pytest
 
 from clusters import SETTINGS, ours, ray_cluster
 from conftest import rlcb, wait_for_line
-from rlcb.checkpoint import load_checkpoint
 from rlcb.cluster.address import Address, is_loopback, resolved
 from rlcb.cluster.placement import Place, spread
 from rlcb.errors import UsageError
+from rlcb.run.checkpoint import load_checkpoint
 
 if TYPE_CHECKING:
     from ray.cluster_utils import Cluster

@@ -7,13 +7,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from conftest import ROOT, rlcb
-from rlcb.catalog import ALGORITHMS, MODES
-from rlcb.commands.flags import flag_of
-from rlcb.commands.train import FIXED_KEYS, TIMED_KEYS
-from rlcb.config import Config, all_keys, fields
-from rlcb.config_file import build_config
+from rlcb.cli import FIXED_KEYS, TIMED_KEYS
+from rlcb.config.load import build_config
+from rlcb.config.registry import ALGORITHMS, MODES
+from rlcb.config.schema import Config, all_keys, fields
+from rlcb.config.yaml_file import parse_scalar
 from rlcb.errors import UsageError
-from rlcb.yamlfile import parse_scalar
+from rlcb.flags import flag_of
 
 # The two PPO examples in circulation: one with everything under `training`, one with hardware apart.
 EVERYTHING_UNDER_TRAINING = """

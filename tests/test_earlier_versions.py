@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from conftest import ROOT, rlcb
-from rlcb.config_file import build_config
+from rlcb.config.load import build_config
 
 FIXTURES = ROOT / "tests" / "fixtures"
 RUNS = FIXTURES / "runs"

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from rlcb.config import EnvConfig
-from rlcb.env_names import GAMES, canonical_env_name, modes_of
-from rlcb.envs import VectorEnv, make_env
+from rlcb.config.schema import EnvConfig
+from rlcb.envs.base import VectorEnv
 from rlcb.envs.episodes import Episode, EpisodeCounter, EpisodeStatistics
+from rlcb.envs.families import GAMES, canonical_env_name, make_env, modes_of
 from rlcb.envs.gymnasium import GymnasiumEnv
 from rlcb.envs.normalize import RewardNormalizer
 from rlcb.errors import CheckpointUnusable, UsageError
@@ -74,11 +74,11 @@ def test_gymnasium_episodes_restart_and_time_limits_are_told_apart() -> None:
     for step_number in range(1, 401):
         step = env.step(np.array([1, 1]))
         assert step.dones.all() == (step_number % 200 == 0)
-        assert set(step.cut_off) == ({0, 1} if step_number % 200 == 0 else set())
+        assert set(step.truncated) == ({0, 1} if step_number % 200 == 0 else set())
     cartpole = GymnasiumEnv("CartPole-v1", 1, seed=0)
     while not (step := cartpole.step(np.array([0]))).dones[0]:
         pass
-    assert not step.cut_off
+    assert not step.truncated
     assert abs(step.observations[0]).max() < 0.06  # the next episode's first observation
 
 

@@ -16,10 +16,11 @@ from scipy import stats
 
 from conftest import CARTPOLE, TINY
 from evaluating import evaluate, final, results, train
-from rlcb.checkpoint import load_checkpoint, save_checkpoint
-from rlcb.config import EnvConfig
-from rlcb.env_names import GAMES
+from rlcb.config.schema import EnvConfig
+from rlcb.envs.families import GAMES
+from rlcb.envs.score_ranges import SCORE_RANGES, has_success, normalized_score
 from rlcb.evaluation.play import Actor, Tally, default_num_envs, make_watched, play, quotas_of, seeds_of
+from rlcb.evaluation.policy import build_policy, environment_for, find_policy
 from rlcb.evaluation.results import (
     EvaluationFile,
     difference_interval,
@@ -27,8 +28,7 @@ from rlcb.evaluation.results import (
     sample_deviation,
     share_interval,
 )
-from rlcb.evaluation.trained import build_policy, environment_for, find_trained
-from rlcb.procgen_facts import SCORE_RANGES, has_success, normalized_score
+from rlcb.run.checkpoint import load_checkpoint, save_checkpoint
 
 FIELDS = ["env", "levels", "num_levels", "start_level", "distribution_mode", "policy", "seed", "num_envs", "episodes",
           "complete", "mean_reward", "std_reward", "min_reward", "max_reward", "mean_length", "std_length", "ci95",
@@ -80,7 +80,7 @@ def test_the_usual_numbers_of_envs() -> None:
 
 def actor_for(checkpoint: Path, env: str | None, seed: int | None) -> tuple[Actor, EnvConfig]:
     """The policy, made decided: after so little training it hardly looks at what it is shown."""
-    trained = find_trained(checkpoint, None)
+    trained = find_policy(checkpoint, None)
     config, spec = environment_for(trained, env)
     policy = build_policy(trained, spec, "cpu")
     head = policy.policy_head if spec.is_image else policy.policy[-1]

@@ -19,10 +19,10 @@ from PIL import Image
 
 from conftest import CARTPOLE, TINY, rlcb, run, wait_for_file, wait_for_line
 from evaluating import evaluate, final, results, train
-from rlcb.checkpoint import load_checkpoint, save_checkpoint
 from rlcb.evaluation.play import Actor
-from rlcb.evaluation.trained import build_policy, environment_for, find_trained
+from rlcb.evaluation.policy import build_policy, environment_for, find_policy
 from rlcb.evaluation.video import find_ffmpeg, make_pictured, watch, write_video
+from rlcb.run.checkpoint import load_checkpoint, save_checkpoint
 
 Start = Callable[..., subprocess.Popen[str]]
 Capsys = pytest.CaptureFixture[str]
@@ -274,7 +274,7 @@ def test_films_show_what_was_played(starpilot: Path, tmp_path: Path, capsys: Cap
     assert not list(tmp_path.glob(".*"))
     shown = decoded(film, 512, 512)
     assert 15 < len(shown) <= 900
-    trained = find_trained(final(starpilot), None)
+    trained = find_policy(final(starpilot), None)
     config, spec = environment_for(trained, None)
     actor = Actor(build_policy(trained, spec, "cpu"), 15, "cpu", None)
     env = make_pictured(config, seed=4)

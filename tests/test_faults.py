@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from conftest import CARTPOLE, ROOT, TINY, descendants, rlcb, run, wait_for_file, wait_for_line
-from rlcb.checkpoint import load_checkpoint, load_newest
+from rlcb.run.checkpoint import load_checkpoint, load_newest
 
 Start = Callable[..., subprocess.Popen[str]]
 ENDLESS = ("--total-timesteps", "1000000000")

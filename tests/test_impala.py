@@ -7,11 +7,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlcb.algorithms.batch import Columns
-from rlcb.algorithms.impala import STATISTICS, impala_loss, make_columns
+from rlcb.algorithms.batch import Unrolls
+from rlcb.algorithms.impala import STATISTICS, impala_loss, make_unrolls
+from rlcb.algorithms.returns import vtrace
 from rlcb.algorithms.table import TABLE
-from rlcb.config import Config, ImpalaConfig
-from rlcb.returns import vtrace
+from rlcb.config.schema import Config, ImpalaConfig
 from rlcb.rollout import Rollout
 
 UNEVEN = ImpalaConfig(
@@ -29,13 +29,13 @@ def normal(generator: torch.Generator, *shape: int) -> torch.Tensor:
 
 def random_columns(
     T: int, B: int, num_actions: int, seed: int, p_done: float = 0.2
-) -> tuple[torch.Tensor, torch.Tensor, Columns]:
+) -> tuple[torch.Tensor, torch.Tensor, Unrolls]:
     """A policy's logits and values, and a rollout by another one."""
     generator = torch.Generator().manual_seed(seed)
     actions = torch.randint(num_actions, (T, B), generator=generator)
     acted = torch.log_softmax(normal(generator, T, B, num_actions), 2).gather(2, actions[:, :, None])[:, :, 0]
     dones = torch.rand(T, B, generator=generator) < p_done
-    batch = Columns(
+    batch = Unrolls(
         normal(generator, T + 1, B, 3), actions, acted, normal(generator, T, B), dones,
         normal(generator, T, B), normal(generator, T, B),
     )  # fmt: skip
@@ -61,7 +61,7 @@ def slow_targets(
 
 
 def slow_loss(
-    logits: torch.Tensor, values: torch.Tensor, batch: Columns, impala: ImpalaConfig, gamma: float, trace_lambda: float
+    logits: torch.Tensor, values: torch.Tensor, batch: Unrolls, impala: ImpalaConfig, gamma: float, trace_lambda: float
 ) -> dict[str, float]:
     """The same objective, sample by sample in Python floats."""
     sums = dict.fromkeys(STATISTICS, 0.0)
@@ -138,7 +138,7 @@ class Tiny(torch.nn.Module):
         return out[:, :4], out[:, 4]
 
 
-def loss_with_frozen_targets(policy: torch.nn.Module, batch: Columns, frozen: tuple[torch.Tensor, ...]) -> float:
+def loss_with_frozen_targets(policy: torch.nn.Module, batch: Unrolls, frozen: tuple[torch.Tensor, ...]) -> float:
     """The loss as its gradient sees it: targets and advantages stay what they were with other weights."""
     T, B = batch.actions.shape
     with torch.no_grad():
@@ -184,7 +184,7 @@ def test_no_gradient_flows_through_the_targets() -> None:
 def test_the_policy_that_acted_has_ratios_of_one() -> None:
     logits, values, batch = random_columns(7, 3, 4, seed=2)
     own = torch.log_softmax(logits, 2).gather(2, batch.actions[:, :, None])[:, :, 0]
-    same = Columns(**{**vars(batch), "log_probs": own})
+    same = Unrolls(**{**vars(batch), "log_probs": own})
     _, statistics = impala_loss(logits, values, same, ImpalaConfig(), 0.99, 1.0)
     named = dict(zip(STATISTICS, statistics.tolist(), strict=True))
     assert named["vtrace/rho_mean"] == pytest.approx(1.0)
@@ -208,17 +208,19 @@ def test_columns_stay_whole() -> None:
 
 def test_columns_of_a_rollout() -> None:
     generator, T, B = torch.Generator().manual_seed(4), 6, 2
-    rewards, values, bonus = normal(generator, T, B), normal(generator, T + 1, B), normal(generator, T, B)
+    rewards, values, truncation_value = normal(generator, T, B), normal(generator, T + 1, B), normal(generator, T, B)
     dones = torch.rand(T, B, generator=generator) < 0.3
     actions, log_probs = torch.zeros(T, B, dtype=torch.int64), normal(generator, T, B)
-    rollout = Rollout(normal(generator, T + 1, B, 3), actions, log_probs, values, 100 * rewards, dones, bonus)
-    columns = make_columns(rollout, rewards, 0.9)
+    rollout = Rollout(
+        normal(generator, T + 1, B, 3), actions, log_probs, values, 100 * rewards, dones, truncation_value
+    )
+    columns = make_unrolls(rollout, rewards, 0.9)
     assert columns.observations is rollout.observations
     assert torch.equal(columns.values, values[:-1])
     for b in range(B):
         following = float(values[T, b])
         for t in reversed(range(T)):
-            earned = float(rewards[t, b]) + 0.9 * float(bonus[t, b])
+            earned = float(rewards[t, b]) + 0.9 * float(truncation_value[t, b])
             following = earned + (0.0 if dones[t, b] else 0.9 * following)
             assert float(columns.rewards[t, b]) == pytest.approx(earned)
             assert float(columns.returns[t, b]) == pytest.approx(following)

@@ -14,9 +14,9 @@ import torch
 
 from conftest import rlcb, wait_for_line
 from fault_runs import Start, ended, leaving_nothing, losses, summary
-from rlcb.checkpoint import load_newest
-from rlcb.execution.process import Lost, Process
-from rlcb.group import Control
+from rlcb.comm.local_process import Lost, Process
+from rlcb.comm.process_group import Control
+from rlcb.run.checkpoint import load_newest
 
 DIVISION = ("--mode", "parallel", "--num-actors", "2", "--num-envs-per-actor", "2", "--n-steps", "32",
             "--batch-size", "64", "--num-threads", "1", "--tensorboard", "false")  # fmt: skip

@@ -5,16 +5,16 @@ from typing import Any
 import pytest
 import torch
 
-from rlcb.algorithms.batch import Columns
+from rlcb.algorithms.batch import Unrolls
 from rlcb.algorithms.impala import STATISTICS
-from rlcb.config_file import build_config
+from rlcb.comm.process_group import SoloGroup
+from rlcb.config.load import build_config
 from rlcb.execution.state import Worker
-from rlcb.group import SoloGroup
 from rlcb.learner import Learner, pieces_of
 from rlcb.rollout import Rollout
 
 
-def learner_and_batch(**values: Any) -> tuple[Learner, Columns]:
+def learner_and_batch(**values: Any) -> tuple[Learner, Unrolls]:
     """A learner and a rollout of its policy, whose rewards are random."""
     defaults = {"name": "CartPole-v1", "num_envs": 8, "n_steps": 16, "batch_size": 128, "num_threads": 1}
     overrides = {key: (key, value) for key, value in {**defaults, **values}.items()}

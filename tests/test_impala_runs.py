@@ -15,8 +15,8 @@ import yaml
 
 from conftest import ROOT, Finished, rlcb, run, weights
 from evaluating import command, evaluate, results
-from rlcb.checkpoint import load_checkpoint
-from rlcb.execution.slots import lag_bound
+from rlcb.comm.rollout_slots import lag_bound
+from rlcb.run.checkpoint import load_checkpoint
 
 CARTPOLE = ("--env", "CartPole-v1", "--n-steps", "32", "--batch-size", "128", "--num-threads", "1")
 COINRUN = ("--env", "coinrun", "--n-steps", "16", "--batch-size", "64", "--num-threads", "1")

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from conftest import ROOT, rlcb, run, weights
-from rlcb.checkpoint import load_checkpoint
+from rlcb.run.checkpoint import load_checkpoint
 
 SMALL = ("--n-steps", "32", "--batch-size", "128", "--n-epochs", "2", "--num-threads", "1")
 

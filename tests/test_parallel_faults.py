@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from conftest import rlcb, wait_for_file, wait_for_line, weights
-from rlcb.checkpoint import load_newest
+from rlcb.run.checkpoint import load_newest
 
 Start = Callable[..., subprocess.Popen[str]]
 DIVISION = ("--mode", "parallel", "--num-workers", "2", "--num-envs", "4", "--n-steps", "64", "--batch-size", "128")

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from rlcb.algorithms.batch import Samples
 from rlcb.algorithms.ppo import STATISTICS, make_samples, ppo_loss
-from rlcb.config import PpoConfig
-from rlcb.config_file import build_config
+from rlcb.comm.process_group import SoloGroup
+from rlcb.config.load import build_config
+from rlcb.config.schema import PpoConfig
 from rlcb.execution.state import Worker
-from rlcb.group import SoloGroup
 from rlcb.learner import Learner, pieces_of
 
 

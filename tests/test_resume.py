@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from conftest import CARTPOLE, TINY, rlcb, wait_for_line, weights
-from rlcb.checkpoint import load_checkpoint
+from rlcb.run.checkpoint import load_checkpoint
 
 Start = Callable[..., subprocess.Popen[str]]
 FINAL = Path("checkpoints") / "ppo_sequential_final.pt"

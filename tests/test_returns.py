@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlcb.returns import gae, vtrace
+from rlcb.algorithms.returns import gae, vtrace
 
 
 def slow_gae(

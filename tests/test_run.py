@@ -13,8 +13,8 @@ import pytest
 import yaml
 
 from conftest import CARTPOLE, TINY, rlcb, run, wait_for_line
-from rlcb.config import fields
-from rlcb.config_file import build_config
+from rlcb.config.load import build_config
+from rlcb.config.schema import fields
 
 Start = Callable[..., subprocess.Popen[str]]
 

@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlcb.config_file import build_config
-from rlcb.envs import EnvSpec
+from rlcb.comm.local_process import Lost, Process
+from rlcb.comm.process_group import Control
+from rlcb.comm.rollout_slots import SlotBook, SlotMemory, lag_bound
+from rlcb.config.load import build_config
+from rlcb.envs.base import EnvSpec
 from rlcb.execution.messages import ActorSetup, Filled, Memory, Started, Ticket
-from rlcb.execution.process import Lost, Process
-from rlcb.execution.slots import SlotBook, SlotMemory, lag_bound
-from rlcb.group import Control
 from slot_actor import LightMemory, LightSetup, Place, pattern
 
 ROLLOUTS, KILLS, ACTORS, SLOTS, PER_UPDATE, FREQUENCY = 2000, 24, 4, 8, 4, 2

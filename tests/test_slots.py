@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from rlcb.envs import EnvSpec
+from rlcb.comm.rollout_slots import SlotBook, SlotMemory, lag_bound
+from rlcb.envs.base import EnvSpec
 from rlcb.execution.messages import Ticket
-from rlcb.execution.slots import SlotBook, SlotMemory, lag_bound
 from slot_account import Account
 
 MOST_ACTORS = 5

@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from conftest import ROOT, TINY, rlcb, wait_for_file, wait_for_line
-from rlcb.catalog import MODES
+from rlcb.config.registry import MODES
 from rlcb.errors import ResourceError, UsageError
 from rlcb.suite.display import Display, time_note
 from rlcb.suite.plan import check_room, refuse_differences, result_of, resumable, runs_of, store, stored

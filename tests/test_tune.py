@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from conftest import rlcb
-from rlcb.config_file import build_config
-from rlcb.tune import actor_divisions, divided, worker_counts
+from rlcb.config.load import build_config
+from rlcb.config.tune import actor_divisions, divided, worker_counts
 
 
 def test_only_divisions_that_share_evenly_are_tried() -> None:

@@ -1,16 +1,21 @@
-"""The command line: `rlcb VERB …`."""
+"""The command line: `rlcb VERB …` and the documented scripts. Each verb parses its flags and calls the program."""
 
+import argparse
 import io
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from rlcb import __version__
-from rlcb.commands.benchmark import benchmark_verb
-from rlcb.commands.flags import Parser
-from rlcb.commands.results import compare_script, compare_verb, evaluate
-from rlcb.commands.train import train_script, train_verb, tune_verb
+from rlcb.config.registry import ALGORITHMS, MODES
+from rlcb.flags import Parser, add_aliases, add_keys, answered, finite, flag_of, whole
 
-__all__ = ["compare_script", "doctor", "evaluate", "main", "train_script"]
+# The flags of the documented scripts, by the config key each one sets; `rlcb train` has one for every key.
+TIMED_KEYS = ("name", "seed", "num_envs", "n_steps", "batch_size", "num_threads", "device")
+FIXED_KEYS = (*TIMED_KEYS, "total_timesteps", "n_epochs", "learning_rate", "gamma", "gae_lambda", "clip_range",
+              "ent_coef", "vf_coef", "log_interval", "save_interval", "checkpoint_dir", "log_dir")  # fmt: skip
+PARALLEL_KEYS = ("num_workers", "num_envs_per_worker", "cluster", "min_workers", "insecure")
+ALIASES = {"num_actors": "num_workers", "num_envs_per_actor": "num_envs_per_worker"}  # flags of parallel IMPALA
 
 # A terminal that cannot show ± or ✓ gets a question mark, not a traceback.
 for _stream in (sys.stdout, sys.stderr):
@@ -35,6 +40,189 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.usage = f"rlcb [--help] [--version] {{{','.join(verbs)}}} …"
     arguments = parser.parse(argv[:1] or ["--help"])
     return verbs[arguments.verb](argv[1:])
+
+
+def train_verb(argv: Sequence[str]) -> int:
+    """`rlcb train ALGORITHM --mode MODE …`: all configuration keys are flags here."""
+    from rlcb.config.schema import all_keys
+
+    parser = Parser(prog="rlcb train", description="Train an algorithm for a time or a number of steps.")
+    parser.add_argument("algorithm", choices=tuple(ALGORITHMS), nargs="?", help="not needed with --resume")
+    parser.add_argument(
+        "--mode", choices=("sequential", "parallel"), help="how it runs, default sequential (A3C: parallel)"
+    )
+    _add_common(parser, "./benchmarks/<mode> for PPO, ./benchmarks/<algorithm>_<mode> for others")
+    add_keys(parser, list(all_keys()))
+    add_aliases(parser, ALIASES)
+    arguments = parser.parse(argv)
+    if arguments.algorithm is None and arguments.resume is None:
+        parser.error(f"say which algorithm: {', '.join(ALGORITHMS)}")
+    if arguments.duration_hours is not None and arguments.total_timesteps is not None:
+        parser.error("--duration and --total-timesteps exclude each other")
+    algorithm = arguments.algorithm or "ppo"
+    mode = arguments.mode or (MODES[algorithm][0] if arguments.resume is None else None)
+    return _trained(parser.prog, arguments, algorithm, mode)
+
+
+def train_script(prog: str, algorithm: str, mode: str, timed: bool, argv: Sequence[str] | None = None) -> int:
+    """One of the documented training scripts."""
+    from rlcb.config.schema import fields
+    from rlcb.train import default_output
+
+    what = "for a fixed time" if timed else "for a fixed number of steps"
+    parser = Parser(prog=prog, description=f"Train {algorithm.upper()} ({mode}) {what}.")
+    _add_common(parser, f"./{default_output(algorithm, mode)}")
+    keys = ("duration_hours", *TIMED_KEYS) if timed else FIXED_KEYS
+    keys = (*keys, *PARALLEL_KEYS) if mode == "parallel" else keys
+    known = {key for _, key, _ in fields(algorithm)}
+    add_keys(parser, [key for key in keys if key in known])
+    if mode == "parallel" and ALGORITHMS[algorithm].aliases:
+        add_aliases(parser, ALIASES)
+    arguments = parser.parse(sys.argv[1:] if argv is None else argv)
+    if timed and arguments.duration_hours is None and arguments.resume is None:
+        parser.error("--duration HOURS is required")
+    if not timed and arguments.resume is None:
+        arguments.duration_hours = "null"  # these stop by steps, whatever the file says
+    return _trained(prog, arguments, algorithm, mode)
+
+
+def _add_common(parser: Parser, output_dir: str) -> None:
+    parser.add_argument("--config", type=Path, metavar="FILE", help="YAML file, default config/<algorithm>_<mode>.yaml")
+    parser.add_argument("--output-dir", type=Path, metavar="DIR", help=f"where the run is kept, default {output_dir}")
+    parser.add_argument("--resume", type=Path, metavar="DIR", help="go on with the run in DIR as if it never stopped")
+
+
+def _trained(prog: str, arguments: argparse.Namespace, algorithm: str, mode: str | None) -> int:
+    """Run a training command."""
+    from rlcb.config.yaml_file import parse_scalar
+    from rlcb.train import launch
+
+    reserved = ("algorithm", "mode", "config", "output_dir", "resume")
+    given = {key: value for key, value in vars(arguments).items() if key not in reserved and value is not None}
+    overrides = {key: (flag_of(key), parse_scalar(value)) for key, value in given.items()}
+    # In parallel commands --num-envs counts each worker's.
+    per_worker = {"num_envs": "num_envs_per_worker"} if mode == "parallel" else {}
+    for name, key in {**ALIASES, **per_worker}.items():
+        if name in overrides:
+            meant = overrides.pop(name)
+            if overrides.setdefault(key, meant)[1] != meant[1]:
+                same = f"{flag_of(name)} and {flag_of(key)} mean the same here and differ"
+                print(f"{prog}: error: {same}", file=sys.stderr)
+                return 2
+    where = (arguments.config, arguments.output_dir, arguments.resume)
+    return answered(prog, lambda: launch(prog, algorithm, mode, overrides, *where))
+
+
+def tune_verb(argv: Sequence[str]) -> int:
+    """`rlcb tune`: measure what is fastest here and write it down."""
+    parser = Parser(
+        prog="rlcb tune", description="Measure workers, threads, environments and minibatch on this machine."
+    )
+    parser.add_argument("algorithm", choices=tuple(ALGORITHMS), nargs="?", default="ppo", help="default ppo")
+    help_config = "what to tune, default config/<algorithm>_parallel.yaml"
+    parser.add_argument("--config", type=Path, metavar="FILE", help=help_config)
+    parser.add_argument("--output", type=Path, metavar="FILE", default=Path("config/tuned.yaml"), help="where to write")
+    parser.add_argument(
+        "--updates", type=whole(1, 1000), default=2, metavar="N", help="updates timed in a trial, default 2"
+    )
+    add_keys(parser, ("name",))
+    arguments = parser.parse(argv)
+    from rlcb.train import tuned
+
+    where = (arguments.config, arguments.name, arguments.output, arguments.updates)
+    return answered(parser.prog, lambda: tuned(arguments.algorithm, *where))
+
+
+def evaluate(argv: Sequence[str] | None = None, prog: str = "rlcb evaluate", universal: bool = True) -> int:
+    """`rlcb evaluate` and the two scripts; `universal`: takes --algorithm."""
+    from rlcb.evaluation.request import DEFAULT_SEED, Request
+
+    parser = Parser(prog=prog, description="Play episodes with a trained policy and say how good it is.")
+    add = parser.add_argument
+    default = "default the newest under ./benchmarks"
+    add("--checkpoint", type=Path, metavar="PATH", help=f"a checkpoint file or a run's directory, {default}")
+    if universal:
+        add("--algorithm", choices=("ppo", "impala", "a2c", "a3c"), help="what the checkpoint must be of")
+    add("--env", metavar="NAME", help="another environment of the same shape, default the one trained in")
+    add("--num-episodes", type=whole(1, 10**6), default=100, metavar="N", help="episodes to count, default 100")
+    add("--num-envs", type=whole(1, 4096), metavar="N", help="played together, default up to 128 with equal shares")
+    add("--deterministic", action="store_true", help="take the likeliest action instead of drawing one")
+    add("--levels", choices=("train", "unseen", "both"), default="train", help="Procgen: which levels, default train")
+    text = f"seed of levels and actions, default {DEFAULT_SEED}"
+    add("--seed", type=whole(0, 2**31 - 1), default=DEFAULT_SEED, metavar="N", help=text)
+    add("--device", choices=("auto", "cpu", "cuda"), default="auto", help="auto, the default: cuda where there is one")
+    add("--num-threads", type=whole(1, 1024), metavar="N", help="CPU threads, default what this machine allows")
+    add("--render", action="store_true", help="first show some episodes in a window, where there is a display")
+    add("--video", type=Path, metavar="FILE", help="also film some episodes: FILE.mp4 or FILE.gif")
+    text = "where the results go, default <checkpoint>_evaluation.json beside the checkpoint"
+    add("--output", type=Path, metavar="FILE", help=text)
+    request = Request(**vars(parser.parse(sys.argv[1:] if argv is None else argv)))
+    from rlcb.evaluation.evaluate import evaluate as carry_out
+
+    return answered(prog, lambda: carry_out(request, titled=universal and not prog.startswith("rlcb")))
+
+
+def compare_verb(argv: Sequence[str]) -> int:
+    """`rlcb compare RUN …`: any number of runs."""
+    parser = Parser(prog="rlcb compare", description="Compare runs: figures over seeds, tests of pairs, a verdict.")
+    add = parser.add_argument
+    add("runs", nargs="+", type=Path, metavar="RUN", help="a run's directory, or a folder with runs below it")
+    default = Path("benchmarks") / "comparison"
+    add("--output", type=Path, metavar="DIR", default=default, help=f"where the files go, default ./{default}")
+    text = "mean reward that steps and time to reach are given for; default 80 %% of the way from untrained to the best"
+    add("--reward-threshold", type=finite, metavar="X", help=text)
+    add("--seed", type=whole(0, 2**31 - 1), default=0, metavar="N", help="seed of the bootstrap, default 0")
+    arguments = parser.parse(argv)
+    from rlcb.analysis.commands import compare_any
+
+    given = (arguments.runs, arguments.output, arguments.reward_threshold, arguments.seed)
+    return answered(parser.prog, lambda: compare_any(*given))
+
+
+def compare_script(prog: str, argv: Sequence[str] | None = None) -> int:
+    """`compare_results.py`: a sequential and a parallel run side by side."""
+    parser = Parser(prog=prog, description="Compare a sequential and a parallel run; either may be left out.")
+    add = parser.add_argument
+    add("--sequential", metavar="DIR", help="the sequential run's directory")
+    add("--parallel", metavar="DIR", help="the parallel run's directory")
+    add("--newest", type=Path, metavar="DIR", help="take the newest below DIR of what is not named")
+    text = "the picture, .png, .svg or .pdf, default ./comparison.png; comparison_report.txt is written beside it"
+    add("--output", type=Path, metavar="FILE", default=Path("comparison.png"), help=text)
+    arguments = parser.parse(sys.argv[1:] if argv is None else argv)
+    from rlcb.analysis.commands import compare_two
+
+    given = (arguments.sequential, arguments.parallel, arguments.newest, arguments.output)
+    return answered(prog, lambda: compare_two(*given))
+
+
+def benchmark_verb(argv: Sequence[str]) -> int:
+    """`rlcb benchmark …`: a whole suite; the settings of a suite file are flags here, and so are config keys."""
+    from rlcb.config.yaml_file import parse_scalar
+    from rlcb.suite.benchmark import benchmark
+    from rlcb.suite.settings import PASSED_ON, SuiteConfig
+
+    parser = Parser(
+        prog="rlcb benchmark",
+        description="Train algorithms × modes × seeds × games one after the other, evaluate each, write a report.",
+    )
+    parser.add_argument("--suite", type=Path, metavar="FILE", help="YAML file with the settings that follow as keys")
+    default = Path("benchmarks") / "suite"
+    text = f"where all of it is kept, default ./{default}; a suite that is there already is continued"
+    parser.add_argument("--output-dir", type=Path, metavar="DIR", default=default, help=text)
+    for key, field in SuiteConfig.model_fields.items():
+        if key != "overrides":
+            several = isinstance(field.default, list)
+            usual = " ".join(map(str, field.default)) if several else field.default
+            text = f"{field.description}" + ("" if usual is None else f"; default {usual}")
+            parser.add_argument(flag_of(key), dest=key, nargs="+" if several else None, metavar="VALUE", help=text)
+    add_keys(parser, PASSED_ON)
+    parser.epilog = "--num-envs counts all environments of a run, in either mode. Exit code 1: a run, an evaluation "
+    parser.epilog += "or the report failed and all else is done; start again to retry."
+    given = {key: value for key, value in vars(parser.parse(argv)).items() if value is not None}
+    output, file = given.pop("output_dir"), given.pop("suite", None)
+    values = {k: [parse_scalar(one) for one in v] if isinstance(v, list) else parse_scalar(v) for k, v in given.items()}
+    flags = {key: (flag_of(key), value) for key, value in values.items()}
+    return answered(parser.prog, lambda: benchmark(output, file, flags))
 
 
 def doctor(argv: Sequence[str], prog: str = "rlcb doctor") -> int:

@@ -9,8 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from rlcb.envs import VectorEnv
-from rlcb.envs.base import refuse_infinite
+from rlcb.envs.base import VectorEnv, refuse_infinite
 from rlcb.envs.episodes import Episode, EpisodeCounter
 from rlcb.rollout import Rollout, make_rollout
 
@@ -51,11 +50,12 @@ class Collector:
         self.episodes = []
         rollout = into or self._own
         T, B = rollout.actions.shape
-        rewards, dones, bonus = rollout.rewards.numpy(), rollout.dones.numpy(), rollout.bonus.numpy()
+        rewards, dones = rollout.rewards.numpy(), rollout.dones.numpy()
+        truncation_value = rollout.truncation_value.numpy()
         # Exponential races pick an action with one division and one argmax; drawing all of them at once saves calls.
         shape = (T, B, self.env.spec.num_actions)
         races = torch.empty(shape).exponential_(generator=self.generator).to(self.device)
-        bonus.fill(0)
+        truncation_value.fill(0)
         for t in range(T):
             started = time.perf_counter()
             actions = self._act(rollout, t, races[t])
@@ -68,12 +68,13 @@ class Collector:
             self._alive()
             self.env_seconds += time.perf_counter() - acted
             self.acting_seconds += acted - started
-            for index, final in step.cut_off.items():
-                bonus[t, index] = self._value_of(final)
+            for index, final in step.truncated.items():
+                truncation_value[t, index] = self._value_of(final)
         started = time.perf_counter()
         rollout.values[T] = self.policy(self._store(rollout, T))[1]
         self.acting_seconds += time.perf_counter() - started
-        return replace(rollout, dones=rollout.dones.to(self.device), bonus=rollout.bonus.to(self.device))
+        dones_here, value_here = rollout.dones.to(self.device), rollout.truncation_value.to(self.device)
+        return replace(rollout, dones=dones_here, truncation_value=value_here)
 
     def _act(self, rollout: Rollout, t: int, race: Tensor) -> NDArray[np.int64]:
         """Store the current observation, draw an action for each env and keep what learning needs of it."""

@@ -2,7 +2,7 @@
 
 import sys
 
-from rlcb.metrics import Metrics
+from rlcb.run.metrics import Metrics
 
 LINE = "=" * 70  # above and below what a person should not miss
 

@@ -46,7 +46,7 @@ def _packages() -> str:
 
 
 def _tensorboard() -> str:
-    from rlcb.metrics import INSTALL_TENSORBOARD
+    from rlcb.run.metrics import INSTALL_TENSORBOARD
 
     if importlib.util.find_spec("tensorboard") is None:
         return f"not installed (optional): {INSTALL_TENSORBOARD}"
@@ -78,8 +78,8 @@ def _torch() -> str:
 def _procgen() -> str:
     import numpy as np
 
-    from rlcb.config import EnvConfig
-    from rlcb.envs import make_env
+    from rlcb.config.schema import EnvConfig
+    from rlcb.envs.families import make_env
 
     env = make_env(EnvConfig(), num_envs=2, seed=0, num_threads=0)
     env.step(np.zeros(2, np.int64))
@@ -88,9 +88,9 @@ def _procgen() -> str:
 
 
 def _one_update() -> str:
-    from rlcb.config_file import build_config
+    from rlcb.comm.process_group import SoloGroup
+    from rlcb.config.load import build_config
     from rlcb.execution.state import Worker
-    from rlcb.group import SoloGroup
 
     values = {"num_envs": 8, "n_steps": 16, "batch_size": 128, "n_epochs": 1}
     config = build_config(None, {key: (key, value) for key, value in values.items()})

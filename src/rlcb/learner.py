@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from rlcb.algorithms.batch import Batch, Samples
 from rlcb.algorithms.table import TABLE
-from rlcb.config import Config, TrainingConfig
-from rlcb.group import Group
+from rlcb.comm.process_group import Group
+from rlcb.config.schema import Config, TrainingConfig
 from rlcb.rollout import Rollout
 
 MOMENTS = {"adam": ("exp_avg", "exp_avg_sq"), "rmsprop": ("square_avg",)}  # what each keeps for a weight, in its words

@@ -20,9 +20,9 @@ class Rollout:
     actions: Tensor  # [T, B] int64
     log_probs: Tensor  # [T, B] of the policy that acted
     values: Tensor  # [T+1, B]
-    rewards: Tensor  # [T, B] raw; the value beyond a time limit is in `bonus`
+    rewards: Tensor  # [T, B] raw; the value beyond a time limit is in `truncation_value`
     dones: Tensor  # [T, B] bool
-    bonus: Tensor  # [T, B] value of what a time limit cut off, 0 elsewhere
+    truncation_value: Tensor  # [T, B] value of what a time limit cut off, 0 elsewhere
 
 
 def make_rollout(n_steps: int, num_envs: int, spec: EnvSpec, allocate: Allocate, allocate_host: Allocate) -> Rollout:
@@ -36,5 +36,5 @@ def make_rollout(n_steps: int, num_envs: int, spec: EnvSpec, allocate: Allocate,
         values=allocate((T + 1, B), torch.float32),
         rewards=allocate_host((T, B), torch.float32),
         dones=allocate_host((T, B), torch.bool),
-        bonus=allocate_host((T, B), torch.float32),
+        truncation_value=allocate_host((T, B), torch.float32),
     )

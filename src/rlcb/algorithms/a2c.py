@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from rlcb.algorithms.batch import Samples
-from rlcb.config import A2cConfig
+from rlcb.config.schema import A2cConfig
 
 
 def a2c_loss(logits: Tensor, values: Tensor, batch: Samples, a2c: A2cConfig) -> tuple[Tensor, Tensor]:

@@ -56,7 +56,7 @@ class Samples:
 
 
 @dataclass(frozen=True)
-class Columns:
+class Unrolls:
     """B environments over T steps: observations [T+1, B, …] with the one to bootstrap from, all else [T, B]."""
 
     observations: Tensor
@@ -67,14 +67,14 @@ class Columns:
     values: Tensor
     returns: Tensor
 
-    def select(self, indices: Tensor) -> "Columns":
+    def select(self, indices: Tensor) -> "Unrolls":
         """The environments at these positions."""
-        return Columns(*(tensor.index_select(1, indices) for tensor in vars(self).values()))
+        return Unrolls(*(tensor.index_select(1, indices) for tensor in vars(self).values()))
 
-    def split(self, size: int) -> "list[Columns]":
+    def split(self, size: int) -> "list[Unrolls]":
         """Pieces of at most `size` environments, in order."""
         columns = (tensor.split(size, dim=1) for tensor in vars(self).values())
-        return [Columns(*pieces) for pieces in zip(*columns, strict=True)]
+        return [Unrolls(*pieces) for pieces in zip(*columns, strict=True)]
 
     def __len__(self) -> int:
         return self.actions.shape[1]

@@ -3,24 +3,24 @@
 import torch
 from torch import Tensor
 
-from rlcb.algorithms.batch import Columns
-from rlcb.config import ImpalaConfig
-from rlcb.returns import gae, vtrace
+from rlcb.algorithms.batch import Unrolls
+from rlcb.algorithms.returns import gae, vtrace
+from rlcb.config.schema import ImpalaConfig
 from rlcb.rollout import Rollout
 
 
-def make_columns(rollout: Rollout, rewards: Tensor, gamma: float) -> Columns:
+def make_unrolls(rollout: Rollout, rewards: Tensor, gamma: float) -> Unrolls:
     """The rollout's environments; `returns` are those of what was earned, as the policy that acted valued the end."""
-    earned = rewards + gamma * rollout.bonus
+    earned = rewards + gamma * rollout.truncation_value
     values = rollout.values[:-1]
     returns = gae(earned, rollout.values, rollout.dones, gamma, 1.0) + values
-    return Columns(
+    return Unrolls(
         rollout.observations, rollout.actions, rollout.log_probs, earned, rollout.dones, values, returns
     )  # fmt: skip
 
 
 def impala_loss(
-    logits: Tensor, values: Tensor, batch: Columns, impala: ImpalaConfig, gamma: float, trace_lambda: float
+    logits: Tensor, values: Tensor, batch: Unrolls, impala: ImpalaConfig, gamma: float, trace_lambda: float
 ) -> tuple[Tensor, Tensor]:
     """The loss to minimise and, detached, the figures named in `STATISTICS`; all are means over the T × B samples.
 

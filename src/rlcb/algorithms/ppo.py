@@ -4,14 +4,14 @@ import torch
 from torch import Tensor
 
 from rlcb.algorithms.batch import Samples
-from rlcb.config import PpoConfig
-from rlcb.returns import gae
+from rlcb.algorithms.returns import gae
+from rlcb.config.schema import PpoConfig
 from rlcb.rollout import Rollout
 
 
 def make_samples(rollout: Rollout, rewards: Tensor, gamma: float, gae_lambda: float) -> Samples:
     """The rollout's T × B samples with their advantages and returns."""
-    earned = rewards + gamma * rollout.bonus
+    earned = rewards + gamma * rollout.truncation_value
     advantages = gae(earned, rollout.values, rollout.dones, gamma, gae_lambda)
     values = rollout.values[:-1]
     return Samples(

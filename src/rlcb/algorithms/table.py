@@ -7,8 +7,8 @@ from typing import Any
 from torch import Tensor, nn
 
 from rlcb.algorithms import a2c, impala, ppo
-from rlcb.algorithms.batch import Columns, Samples
-from rlcb.config import Config
+from rlcb.algorithms.batch import Samples, Unrolls
+from rlcb.config.schema import Config
 from rlcb.rollout import Rollout
 
 
@@ -31,11 +31,11 @@ def _ppo_loss(policy: nn.Module, batch: Samples, config: Config) -> tuple[Tensor
     return ppo.ppo_loss(logits, values, batch, config.ppo)
 
 
-def _impala_columns(rollout: Rollout, rewards: Tensor, config: Config) -> Columns:
-    return impala.make_columns(rollout, rewards, config.training.gamma)
+def _impala_unrolls(rollout: Rollout, rewards: Tensor, config: Config) -> Unrolls:
+    return impala.make_unrolls(rollout, rewards, config.training.gamma)
 
 
-def _impala_loss(policy: nn.Module, batch: Columns, config: Config) -> tuple[Tensor, Tensor]:
+def _impala_loss(policy: nn.Module, batch: Unrolls, config: Config) -> tuple[Tensor, Tensor]:
     T, B = batch.actions.shape
     logits, values = policy(batch.observations.flatten(0, 1))
     training = config.training
@@ -53,5 +53,5 @@ TABLE = {
     "ppo": Algorithm(ppo.STATISTICS, _samples, _ppo_loss, summed=False),
     "a2c": Algorithm(a2c.STATISTICS, _samples, _a2c_loss, summed=False),
     "a3c": Algorithm(a2c.STATISTICS, _samples, _a2c_loss, summed=False),
-    "impala": Algorithm(impala.STATISTICS, _impala_columns, _impala_loss, summed=True),
+    "impala": Algorithm(impala.STATISTICS, _impala_unrolls, _impala_loss, summed=True),
 }

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from rlcb.analysis.values import number, plain, read_object, whole_number
-from rlcb.env_names import procgen_game
+from rlcb.envs.families import procgen_game
 from rlcb.errors import UsageError
 
 _SUFFIX = "_evaluation.json"

@@ -31,7 +31,7 @@ _PIECE = 4 * 2**20  # bytes parsed at a time
 _LONGEST_LINE = 2**20
 _LARGEST_WHOLE = 256 * 2**20  # what is read in one go
 
-Columns = dict[str, list[Any]]
+Unrolls = dict[str, list[Any]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,7 +83,7 @@ def _last_step(log: Path) -> Any:
         return None
 
 
-def _read_columns(path: Path) -> Columns | None:
+def _read_columns(path: Path) -> Unrolls | None:
     """The lists of a metrics.json, None unless it is whole."""
     try:
         if not os.path.isfile(path) or os.path.getsize(path) > _LARGEST_WHOLE:
@@ -160,12 +160,12 @@ def _wanted(rows: list[dict[str, Any]]) -> list[str]:
     return [*_NAMES.values(), *(name for name in (rows[-1] if rows else ()) if _SPENT.fullmatch(name))]
 
 
-def _as_arrays(columns: Columns, length: int | None = None) -> dict[str, Array]:
+def _as_arrays(columns: Unrolls, length: int | None = None) -> dict[str, Array]:
     length = len(columns["step"]) if length is None else length
     return {ours: _numbers(columns.get(theirs, [None] * length)) for ours, theirs in _NAMES.items()}
 
 
-def _spent(columns: Columns) -> dict[str, float]:
+def _spent(columns: Unrolls) -> dict[str, float]:
     """Seconds summed up by activity."""
     found = ((_SPENT.fullmatch(name), column) for name, column in columns.items())
     return {match[1]: float(np.nansum(_numbers(column))) for match, column in found if match}

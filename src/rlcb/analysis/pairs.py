@@ -6,9 +6,9 @@ from itertools import combinations
 
 import numpy as np
 
+from rlcb.analysis.intervals import LEVEL
 from rlcb.analysis.records import METRIC, METRICS, Group, Pair
 from rlcb.analysis.statistics import Difference, hedges_g, holm, welch
-from rlcb.intervals import LEVEL
 
 NOT_SHOWN = "no difference shown"
 

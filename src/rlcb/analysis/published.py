@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from rlcb.analysis.statistics import Array
-from rlcb.env_names import procgen_game
+from rlcb.envs.families import procgen_game
 
 SOURCE = "Cobbe et al. 2020, arXiv 1912.01588"
 _FILE = Path(__file__).with_name("published_ppo.csv")

@@ -13,7 +13,7 @@ import numpy as np
 from rlcb.analysis.evaluations import Evaluations
 from rlcb.analysis.history import History
 from rlcb.analysis.values import number, plain, section
-from rlcb.env_names import procgen_game
+from rlcb.envs.families import procgen_game
 
 FINAL_UPDATES = 10  # updates that the final FPS is measured over
 WINDOW = 100  # episodes behind a logged mean, once there are so many

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from rlcb.intervals import LEVEL, student_interval, welch_error
+from rlcb.analysis.intervals import LEVEL, student_interval, welch_error
 
 Array = NDArray[np.float64]
 Interval = tuple[float, float]

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Iterator
 
 from rlcb.cluster.address import Address, has_token, refuse_silent, resolved
-from rlcb.config import Config
+from rlcb.config.schema import Config
 from rlcb.errors import WorkersLost
 from rlcb.hardware import usable_cpus
 

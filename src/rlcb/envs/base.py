@@ -31,7 +31,7 @@ class Step:
     rewards: NDArray[np.float32]
     dones: NDArray[np.bool_]
     # Last observations of episodes cut off by a time limit, by env: the return goes on beyond them.
-    cut_off: dict[int, NDArray[Any]] = field(default_factory=dict)
+    truncated: dict[int, NDArray[Any]] = field(default_factory=dict)
 
 
 class VectorEnv(Protocol):

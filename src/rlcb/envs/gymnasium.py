@@ -52,7 +52,7 @@ class GymnasiumEnv:
         """Apply one action to each copy and restart the episodes that ended."""
         rewards = np.zeros(self.num_envs, np.float32)
         dones = np.zeros(self.num_envs, np.bool_)
-        cut_off: dict[int, NDArray[Any]] = {}
+        final_observations: dict[int, NDArray[Any]] = {}
         for index, env in enumerate(self._envs):
             action = int(actions[index])
             self._actions[index].append(action)
@@ -61,10 +61,10 @@ class GymnasiumEnv:
             if terminated or truncated:
                 dones[index] = True
                 if not terminated:
-                    cut_off[index] = observation
+                    final_observations[index] = observation
                 observation = self._restart(index)
             self._observations[index] = observation
-        return Step(self._observations.copy(), rewards, dones, cut_off)
+        return Step(self._observations.copy(), rewards, dones, final_observations)
 
     def get_state(self) -> list[bytes]:
         """Per copy: its seed, the episode's number and the actions since it began."""

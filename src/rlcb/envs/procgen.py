@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rlcb.config import EnvConfig
-from rlcb.env_names import procgen_game
+from rlcb.config.schema import EnvConfig
 from rlcb.envs.base import EnvSpec, Step
+from rlcb.envs.families import procgen_game
 from rlcb.errors import CheckpointUnusable, ResourceError
 
 APT = "apt-get update && apt-get install -y libgl1 libglib2.0-0 (as root)"

@@ -2,9 +2,9 @@
 
 from typing import TYPE_CHECKING, Any
 
-from rlcb.config import EnvConfig
+from rlcb.config.schema import EnvConfig
 from rlcb.console import note
-from rlcb.env_names import procgen_game
+from rlcb.envs.families import procgen_game
 from rlcb.errors import UsageError
 from rlcb.evaluation.request import Request, check_request
 from rlcb.evaluation.results import LINE
@@ -12,8 +12,8 @@ from rlcb.hardware import prepare_process, resolve_device
 from rlcb.signals import StopRequest
 
 if TYPE_CHECKING:  # these import torch, whose number of threads must have been decided by then
-    from rlcb.envs import EnvSpec
-    from rlcb.evaluation.trained import Trained
+    from rlcb.envs.base import EnvSpec
+    from rlcb.evaluation.policy import LoadedPolicy
 
 
 def evaluate(request: Request, titled: bool = False) -> int:
@@ -28,11 +28,11 @@ def evaluate(request: Request, titled: bool = False) -> int:
     import torch
 
     from rlcb.evaluation.evaluator import Evaluator
-    from rlcb.evaluation.trained import build_policy, environment_for, find_trained
+    from rlcb.evaluation.policy import build_policy, environment_for, find_policy
 
     torch.set_num_threads(threads)
     device = resolve_device(request.device)
-    trained = find_trained(request.checkpoint, request.algorithm)
+    trained = find_policy(request.checkpoint, request.algorithm)
     env, spec = environment_for(trained, request.env)
     tracks = _tracks(request, trained, env)
     policy = build_policy(trained, spec, device)
@@ -69,7 +69,7 @@ def _window(request: Request, config: EnvConfig) -> Any | None:
     return window
 
 
-def _tracks(request: Request, trained: "Trained", env: EnvConfig) -> list[tuple[str, EnvConfig]]:
+def _tracks(request: Request, trained: "LoadedPolicy", env: EnvConfig) -> list[tuple[str, EnvConfig]]:
     """Which levels to play, in which order."""
     if not procgen_game(env.name):
         if request.levels != "train":
@@ -86,9 +86,11 @@ def _tracks(request: Request, trained: "Trained", env: EnvConfig) -> list[tuple[
     return [(levels, unseen if levels == "unseen" else env) for levels in wanted]
 
 
-def _header(request: Request, trained: "Trained", env: EnvConfig, spec: "EnvSpec", device: str, titled: bool) -> str:
+def _header(
+    request: Request, trained: "LoadedPolicy", env: EnvConfig, spec: "EnvSpec", device: str, titled: bool
+) -> str:
     """What is about to be played, for a person."""
-    from rlcb.evaluation.trained import shape_words
+    from rlcb.evaluation.policy import shape_words
 
     name = trained.algorithm.upper()
     return "\n".join(

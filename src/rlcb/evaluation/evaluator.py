@@ -10,13 +10,13 @@ from typing import Any
 import torch
 from torch import nn
 
-from rlcb.config import EnvConfig
+from rlcb.config.schema import EnvConfig
 from rlcb.console import Console, warn
 from rlcb.errors import ResourceError
 from rlcb.evaluation.play import Actor, Tally, default_num_envs, make_watched, play, quotas_of, seeds_of
+from rlcb.evaluation.policy import LoadedPolicy
 from rlcb.evaluation.request import Request
 from rlcb.evaluation.results import Evaluation, EvaluationFile, evaluation_of, interval_words, results_block
-from rlcb.evaluation.trained import Trained
 from rlcb.evaluation.video import FPS, MAX_FRAMES, Frame, make_pictured, show, watch, write_video
 from rlcb.signals import StopRequest
 
@@ -30,7 +30,7 @@ class Evaluator:
     def __init__(
         self,
         request: Request,
-        trained: Trained,
+        trained: LoadedPolicy,
         policy: nn.Module,
         num_actions: int,
         device: str,

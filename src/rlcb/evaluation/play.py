@@ -9,10 +9,10 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from rlcb.config import EnvConfig
-from rlcb.env_names import procgen_game
+from rlcb.config.schema import EnvConfig
 from rlcb.envs.base import refuse_infinite
 from rlcb.envs.episodes import Episode, EpisodeCounter
+from rlcb.envs.families import procgen_game
 from rlcb.envs.gymnasium import GymnasiumEnv
 from rlcb.envs.procgen import ProcgenEnv
 

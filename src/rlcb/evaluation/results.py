@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from rlcb.config import EnvConfig
+from rlcb.analysis.intervals import student_interval, welch_error
+from rlcb.config.schema import EnvConfig
 from rlcb.console import warn
-from rlcb.env_names import procgen_game
+from rlcb.envs.families import procgen_game
+from rlcb.envs.score_ranges import has_success, normalized_score
 from rlcb.errors import ResourceError
 from rlcb.files import write_json
-from rlcb.intervals import student_interval, welch_error
-from rlcb.procgen_facts import has_success, normalized_score
 
 Evaluation = dict[str, Any]
 Interval = tuple[float, float] | None

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rlcb.config import EnvConfig
-from rlcb.env_names import procgen_game
+from rlcb.config.schema import EnvConfig
+from rlcb.envs.families import procgen_game
 from rlcb.envs.gymnasium import GymnasiumEnv
 from rlcb.envs.procgen import ProcgenEnv
 from rlcb.errors import ResourceError, UsageError

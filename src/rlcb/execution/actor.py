@@ -5,15 +5,15 @@ from dataclasses import replace
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any, Protocol
 
-from rlcb.execution.child import serve
+from rlcb.execution.entry import serve
 from rlcb.execution.messages import ActorSetup, Filled, Started, Ticket
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from rlcb.execution.bulletin import Bulletin
-    from rlcb.execution.slots import SlotMemory
-    from rlcb.group import Control
+    from rlcb.comm.process_group import Control
+    from rlcb.comm.rollout_slots import SlotMemory
+    from rlcb.comm.versioned_weights import Bulletin
     from rlcb.rollout import Rollout
 
 
@@ -22,10 +22,10 @@ def work(channel: "Connection[Any, Any]", setup: ActorSetup, control: "Control")
     import torch
 
     from rlcb.collector import Collector
-    from rlcb.envs import make_env
+    from rlcb.comm.rollout_slots import SlotMemory
+    from rlcb.comm.versioned_weights import Bulletin
     from rlcb.envs.episodes import EpisodeCounter
-    from rlcb.execution.bulletin import Bulletin
-    from rlcb.execution.slots import SlotMemory
+    from rlcb.envs.families import make_env
     from rlcb.execution.state import make_policy, seeds
     from rlcb.learner import flattened
 
@@ -47,7 +47,7 @@ def work(channel: "Connection[Any, Any]", setup: ActorSetup, control: "Control")
         slots = SlotMemory(setup.memory.slots, setup.num_slots, config.training.n_steps, num_envs, env.spec)
         desk: Desk = SharedDesk(channel, slots, Bulletin(setup.memory.weights, weights.numel()))
     else:
-        from rlcb.cluster.desk import RemoteDesk
+        from rlcb.cluster.transport import RemoteDesk
 
         desk = RemoteDesk(channel, config.training.n_steps, num_envs, env.spec)
     channel.send(Started(num_envs))

@@ -14,20 +14,20 @@ from dataclasses import astuple, fields, replace
 from multiprocessing.connection import wait
 from typing import Any, NoReturn
 
-from rlcb.config import Config
+from rlcb.comm.local_process import STARTUP_SECONDS, Lost
+from rlcb.comm.pool import Child, Crew, LocalCrew, NoRoom
+from rlcb.comm.process_group import Control
+from rlcb.comm.restarts import Losses
+from rlcb.comm.rollout_slots import SlotBook
+from rlcb.config.schema import Config
 from rlcb.errors import Diverged, WorkersLost
-from rlcb.execution.crew import Child, Crew, LocalCrew, NoRoom
 from rlcb.execution.loop import Pace, Report
-from rlcb.execution.losses import Losses
 from rlcb.execution.messages import ActorSetup, Filled, Give, Learn, Learned, LearnerSetup, Memory, Started
-from rlcb.execution.process import STARTUP_SECONDS, Lost
-from rlcb.execution.recorder import Recorder
-from rlcb.execution.slots import SlotBook
 from rlcb.execution.state import Start
-from rlcb.group import Control
-from rlcb.run import RunDirectory
+from rlcb.run.directory import RunDirectory
+from rlcb.run.recorder import Recorder
+from rlcb.run.summary import Outcome
 from rlcb.signals import StopRequest
-from rlcb.summary import Outcome
 
 _ORDERS_AHEAD = 2  # updates that the learners know of: the one under way and the next
 _LEARNERS = -1  # their place in the count of losses: they are replaced together
@@ -116,7 +116,9 @@ class Supervisor:
         self._learners, self._told = [], 0
         for rank in range(self._num_learners):
             mine, control = replace(setup, rank=rank), self._learner_control
-            self._learners.append(self._child(self._here, "learner", "rlcb.execution.learning", rank, mine, control))
+            self._learners.append(
+                self._child(self._here, "learner", "rlcb.execution.learner_worker", rank, mine, control)
+            )
 
     def _child(self, crew: Crew, kind: str, module: str, index: int, setup: Any, control: Control) -> Child:
         return crew.start(f"{kind} {index}", module, index, setup, control, astuple(self._memory))

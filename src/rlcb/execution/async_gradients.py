@@ -17,22 +17,22 @@ from typing import Any, NoReturn
 import numpy as np
 import torch
 
-from rlcb.config import Config
-from rlcb.envs import spec_of
+from rlcb.comm.local_process import STARTUP_SECONDS, Lost
+from rlcb.comm.pool import Child, Crew, NoRoom
+from rlcb.comm.restarts import Losses
+from rlcb.comm.shared_parameters import SharedParameters, WorkCounter
+from rlcb.config.schema import Config
+from rlcb.envs.families import spec_of
 from rlcb.envs.normalize import joined_moments
 from rlcb.errors import Diverged, WorkersLost
-from rlcb.execution.crew import Child, Crew, NoRoom
 from rlcb.execution.loop import Pace, Report
-from rlcb.execution.losses import Losses
 from rlcb.execution.messages import Applied, AsyncSetup, Go, OutOfWork, Started
-from rlcb.execution.parameters import SharedParameters, WorkCounter
-from rlcb.execution.process import STARTUP_SECONDS, Lost
-from rlcb.execution.recorder import Recorder
 from rlcb.execution.state import Progress, Start, make_policy
 from rlcb.learner import Learner
-from rlcb.run import RunDirectory
+from rlcb.run.directory import RunDirectory
+from rlcb.run.recorder import Recorder
+from rlcb.run.summary import Outcome
 from rlcb.signals import StopRequest
-from rlcb.summary import Outcome
 
 _ENDLESS = 2**62  # rollouts
 

@@ -3,11 +3,11 @@
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
 
-from rlcb.execution.child import serve
+from rlcb.execution.entry import serve
 from rlcb.execution.messages import Applied, AsyncSetup, Go, OutOfWork, Started
 
 if TYPE_CHECKING:
-    from rlcb.group import Control
+    from rlcb.comm.process_group import Control
 
 
 def work(channel: "Connection[Any, Any]", setup: AsyncSetup, control: "Control") -> None:
@@ -38,10 +38,10 @@ def work(channel: "Connection[Any, Any]", setup: AsyncSetup, control: "Control")
 def _parameters(setup: AsyncSetup, control: "Control") -> Any:
     """The parameters that all workers move: in shared memory, or kept by somebody on a cluster."""
     if setup.config.parallel.cluster:
-        from rlcb.cluster.parameters import RemoteParameters
+        from rlcb.cluster.parameter_server import RemoteParameters
 
         return RemoteParameters(setup.keeper, control, setup.worker)
-    from rlcb.execution.parameters import SharedParameters, WorkCounter
+    from rlcb.comm.shared_parameters import SharedParameters, WorkCounter
 
     return SharedParameters(control, setup.worker, setup.parameters, work=WorkCounter(setup.work))
 

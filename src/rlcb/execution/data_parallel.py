@@ -11,18 +11,18 @@ from collections import Counter
 from multiprocessing.connection import wait
 from typing import Any
 
-from rlcb.config import Config
+from rlcb.comm.local_process import STARTUP_SECONDS, Lost
+from rlcb.comm.pool import Child, Crew, NoRoom
+from rlcb.config.schema import Config
 from rlcb.errors import Diverged, WorkersLost
-from rlcb.execution.crew import Child, Crew, NoRoom
 from rlcb.execution.loop import Report
 from rlcb.execution.messages import Broken, Give, Go, Setup, Started
-from rlcb.execution.process import STARTUP_SECONDS, Lost
-from rlcb.execution.recorder import Recorder
 from rlcb.execution.state import Start, checkpoint_content, starts_from
 from rlcb.files import TEMPORARY, sweep
-from rlcb.run import RunDirectory
+from rlcb.run.directory import RunDirectory
+from rlcb.run.recorder import Recorder
+from rlcb.run.summary import Outcome
 from rlcb.signals import StopRequest
-from rlcb.summary import Outcome
 
 RESTARTS_PER_WORKER, RESTARTS_PER_RUN = 3, 10
 _GROWS_EVERY = 2.0  # seconds between looks for room

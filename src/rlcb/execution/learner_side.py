@@ -9,16 +9,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rlcb.envs import spec_of
+from rlcb.comm.process_group import Control, SharedMemoryGroup, Waiting
+from rlcb.comm.rollout_slots import SlotMemory
+from rlcb.comm.versioned_weights import Bulletin
 from rlcb.envs.episodes import Episode, EpisodeCounter
+from rlcb.envs.families import spec_of
 from rlcb.envs.normalize import RewardNormalizer
 from rlcb.errors import CheckpointUnusable
-from rlcb.execution.bulletin import Bulletin
 from rlcb.execution.loop import refuse_divergence
 from rlcb.execution.messages import Learn, Learned, LearnerSetup, Ticket
-from rlcb.execution.slots import SlotMemory
 from rlcb.execution.state import Progress, make_policy, seeds
-from rlcb.group import Control, SharedMemoryGroup, Waiting
 from rlcb.learner import Learner
 from rlcb.rollout import Rollout
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from rlcb.config import Config
+from rlcb.config.schema import Config
 from rlcb.envs.episodes import Episode
 from rlcb.errors import Diverged
 from rlcb.execution.state import Progress, Worker

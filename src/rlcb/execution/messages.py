@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlcb.config import Config
+from rlcb.config.schema import Config
 
 if TYPE_CHECKING:
     from rlcb.envs.episodes import Episode

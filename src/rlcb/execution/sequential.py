@@ -5,15 +5,15 @@ from contextlib import closing
 
 import torch
 
-from rlcb.config import Config
+from rlcb.comm.process_group import SoloGroup
+from rlcb.config.schema import Config
 from rlcb.errors import Diverged
 from rlcb.execution.loop import Pace, run_updates
-from rlcb.execution.recorder import Recorder
 from rlcb.execution.state import Worker
-from rlcb.group import SoloGroup
-from rlcb.run import RunDirectory
+from rlcb.run.directory import RunDirectory
+from rlcb.run.recorder import Recorder
+from rlcb.run.summary import Outcome
 from rlcb.signals import StopRequest
-from rlcb.summary import Outcome
 
 
 def train(run: RunDirectory, config: Config, device: str, num_threads: int, resume: bool, stop: StopRequest) -> Outcome:

@@ -10,19 +10,19 @@ import torch
 from torch import nn
 
 from rlcb import __version__
-from rlcb.checkpoint import FORMAT
 from rlcb.collector import Collector
-from rlcb.config import Config
+from rlcb.comm.process_group import Group
+from rlcb.config.schema import Config
 from rlcb.console import note, warn
-from rlcb.env_names import procgen_game
-from rlcb.envs import EnvSpec, make_env
+from rlcb.envs.base import EnvSpec
 from rlcb.envs.episodes import EpisodeCounter
+from rlcb.envs.families import make_env, procgen_game
 from rlcb.envs.normalize import RewardNormalizer
 from rlcb.errors import CheckpointUnusable
-from rlcb.group import Group
 from rlcb.hardware import package_version
 from rlcb.learner import Learner
 from rlcb.networks import make_network
+from rlcb.run.checkpoint import FORMAT
 
 # A start is a dict with the sections a worker needs to go on: policy, optimizer, normalizer, progress and its own part.
 Start = dict[str, Any]

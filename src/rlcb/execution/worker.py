@@ -3,20 +3,20 @@
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
 
-from rlcb.execution.child import serve
+from rlcb.execution.entry import serve
 from rlcb.execution.messages import Broken, Go, Setup, Started
 
 if TYPE_CHECKING:
+    from rlcb.comm.process_group import Control
     from rlcb.execution.loop import Report
     from rlcb.execution.state import Worker
-    from rlcb.group import Control
 
 
 def work(channel: "Connection[Any, Any]", setup: Setup, control: "Control") -> None:
     """Build the worker, then run the loop as often as the supervisor says go."""
+    from rlcb.comm.process_group import GroupBroken, Waiting
     from rlcb.execution.loop import Pace, run_updates
     from rlcb.execution.state import Worker
-    from rlcb.group import GroupBroken, Waiting
 
     worker = Worker(
         setup.config, "cpu", setup.num_threads if setup.num_threads > 1 else 0, Waiting(control, setup.rank)
@@ -50,7 +50,7 @@ def _wait_for_go(channel: "Connection[Any, Any]", memory: "_Memory") -> Go:
 
 
 def _join(worker: "Worker", setup: Setup, control: "Control", generation: int) -> Any:
-    from rlcb.group import GlooGroup, SharedMemoryGroup
+    from rlcb.comm.process_group import GlooGroup, SharedMemoryGroup
 
     group: SharedMemoryGroup | GlooGroup
     if setup.config.parallel.backend == "gloo":
@@ -66,7 +66,7 @@ def _store(setup: Setup, size: int, generation: int) -> Any:
     """Where this generation of the group finds together."""
     meeting = f"{setup.rendezvous}-{generation}"
     if setup.config.parallel.cluster:
-        from rlcb.cluster.store import ClusterStore
+        from rlcb.cluster.rendezvous import ClusterStore
 
         return ClusterStore(meeting, setup.rank, size)
     from torch.distributed import FileStore  # type: ignore[attr-defined]

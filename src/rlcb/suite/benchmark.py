@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rlcb.config import Config
+from rlcb.config.schema import Config
 from rlcb.console import LINE
 from rlcb.errors import RlcbError, UsageError
 from rlcb.signals import StopRequest
@@ -53,7 +53,7 @@ def _divided(pair: str, config: Config) -> Config:
     """Where the number of workers is to be measured, measure it once for all runs: they must be alike."""
     if config.parallel.num_workers != "auto" or not pair.endswith("_parallel"):
         return config
-    from rlcb.tune import decided
+    from rlcb.config.tune import decided
 
     return decided(config, lambda text: print(text, flush=True))
 

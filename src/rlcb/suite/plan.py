@@ -12,12 +12,12 @@ from typing import Any
 
 import yaml
 
-from rlcb.config import Config
-from rlcb.config_file import build_config
-from rlcb.env_names import canonical_env_name
+from rlcb.config.load import build_config
+from rlcb.config.schema import Config
+from rlcb.envs.families import canonical_env_name
 from rlcb.errors import ResourceError, UsageError
 from rlcb.files import Appender, sign_lock, try_lock, write_whole
-from rlcb.run import LOCK, checkpoint_bytes
+from rlcb.run.directory import LOCK, checkpoint_bytes
 from rlcb.suite.settings import Suite, SuiteConfig, read_settings
 
 _SETTINGS = "suite.yaml"

@@ -7,14 +7,14 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from rlcb.catalog import MODES
-from rlcb.config import Config, all_keys, fields
-from rlcb.config_file import build_config, meant
-from rlcb.env_names import canonical_env_name, procgen_game
+from rlcb.config.load import build_config, meant
+from rlcb.config.registry import MODES
+from rlcb.config.schema import Config, all_keys, fields
+from rlcb.config.yaml_file import read_yaml
+from rlcb.envs.families import canonical_env_name, procgen_game
 from rlcb.errors import UsageError
-from rlcb.launch import check_cluster, check_device
-from rlcb.metrics import want_tensorboard
-from rlcb.yamlfile import read_yaml
+from rlcb.run.metrics import want_tensorboard
+from rlcb.train import check_cluster, check_device
 
 Sources = dict[str, str]  # setting → where it was given, as a message names it
 # Config keys that the suite decides itself, and the setting that does.

@@ -6,8 +6,8 @@ import time
 from pathlib import Path
 from statistics import fmean
 
-from rlcb.config import Config
-from rlcb.env_names import canonical_env_name, procgen_game
+from rlcb.config.schema import Config
+from rlcb.envs.families import canonical_env_name, procgen_game
 from rlcb.errors import ResourceError
 from rlcb.signals import StopRequest
 from rlcb.suite.display import Display, clock, time_note

@@ -13,17 +13,17 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from rlcb.cluster.address import Address, answers
 from rlcb.cluster.connect import connected
-from rlcb.cluster.desk import ActorMember, Policies, slots_here
-from rlcb.cluster.member import Member, RemoteControl
-from rlcb.cluster.parameters import Keeper
+from rlcb.cluster.parameter_server import Keeper
 from rlcb.cluster.placement import Place, spread
-from rlcb.cluster.store import forget
-from rlcb.config import Config
-from rlcb.envs import spec_of
+from rlcb.cluster.rendezvous import forget
+from rlcb.cluster.transport import ActorMember, Policies, slots_here
+from rlcb.cluster.worker_handle import Member, RemoteControl
+from rlcb.comm.pool import Child, NoRoom
+from rlcb.comm.process_group import Control
+from rlcb.config.schema import Config
+from rlcb.envs.families import spec_of
 from rlcb.errors import WorkersLost
-from rlcb.execution.crew import Child, NoRoom
 from rlcb.execution.messages import ActorSetup, AsyncSetup, Setup
-from rlcb.group import Control
 from rlcb.networks import make_network
 
 _LOOKS_EVERY = 1.0  # seconds between looks at the nodes

@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlcb.catalog import ALGORITHMS
-from rlcb.config import Config
-from rlcb.config_file import build_config
+from rlcb.config.load import build_config
+from rlcb.config.registry import ALGORITHMS
+from rlcb.config.schema import Config
 from rlcb.errors import ResourceError
 from rlcb.hardware import usable_cpus
 
 if TYPE_CHECKING:
-    from rlcb.cluster.crew import RayCrew
+    from rlcb.cluster.ray_pool import RayCrew
 
 Say = Callable[[str], None]
 _FEW_CORES = 2  # so few that actors and learners must share them

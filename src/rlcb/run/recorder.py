@@ -5,20 +5,20 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from rlcb.catalog import ALGORITHMS
-from rlcb.checkpoint import load_newest, prune, save_checkpoint
-from rlcb.config import Config
+from rlcb.config.registry import ALGORITHMS
+from rlcb.config.schema import Config
 from rlcb.console import Console, note, timed_lines, update_line, warn
 from rlcb.envs.episodes import EpisodeStatistics
 from rlcb.execution.loop import Report
 from rlcb.execution.state import Start, checkpoint_content, starts_from
-from rlcb.metrics import Metrics, MetricsWriter, want_tensorboard
-from rlcb.resources import ResourceMeter
-from rlcb.run import RunDirectory
-from rlcb.summary import Outcome, summary_block, write_summaries
+from rlcb.run.checkpoint import load_newest, prune, save_checkpoint
+from rlcb.run.directory import RunDirectory
+from rlcb.run.metrics import Metrics, MetricsWriter, want_tensorboard
+from rlcb.run.resources import ResourceMeter
+from rlcb.run.summary import Outcome, summary_block, write_summaries
 
 if TYPE_CHECKING:
-    from rlcb.execution.crew import Crew
+    from rlcb.comm.pool import Crew
 
 
 class Recorder:

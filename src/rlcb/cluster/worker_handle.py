@@ -13,11 +13,11 @@ from ray.exceptions import ActorUnschedulableError, RayActorError, RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from rlcb import errors
-from rlcb.cluster.host import Host, kill_process, versions
 from rlcb.cluster.placement import Place
+from rlcb.cluster.ray_worker import Host, kill_process, versions
+from rlcb.comm.local_process import Lost
+from rlcb.comm.process_group import Control
 from rlcb.execution.messages import Failed
-from rlcb.execution.process import Lost
-from rlcb.group import Control
 
 _PULSE_EVERY = 1.0  # seconds
 _LIVES = itertools.count(1)

@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from rlcb.catalog import MODES
-from rlcb.config import Config
-from rlcb.config_file import build_config
-from rlcb.env_names import procgen_game
+from rlcb.config.load import build_config
+from rlcb.config.registry import MODES
+from rlcb.config.schema import Config
+from rlcb.envs.families import procgen_game
 from rlcb.errors import CheckpointUnusable, ResourceError, UsageError
 from rlcb.files import Appender, sign_lock, sweep, try_lock, write_json, write_whole
 

@@ -7,7 +7,7 @@ import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic.fields import FieldInfo
 
-from rlcb.catalog import ALGORITHMS
+from rlcb.config.registry import ALGORITHMS
 
 # 25e6 is a float to YAML and a count to everybody else.
 _Whole = BeforeValidator(lambda value: int(value) if isinstance(value, float) and value.is_integer() else value)

@@ -15,9 +15,9 @@ from typing import Any
 import psutil
 import ray
 
+from rlcb.comm.process_group import Control
 from rlcb.errors import RlcbError
 from rlcb.execution.messages import Failed, Go
-from rlcb.group import Control
 from rlcb.hardware import package_version, prepare_process
 
 _GROUPS = {"talk": 1, "listen": 1, "watch": 1}  # each keeps its own order, none waits for another

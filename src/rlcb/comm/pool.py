@@ -4,8 +4,8 @@ import os
 from collections.abc import Sequence
 from typing import Any, NoReturn, Protocol
 
-from rlcb.execution.process import Process
-from rlcb.group import Control
+from rlcb.comm.local_process import Process
+from rlcb.comm.process_group import Control
 
 
 class NoRoom(Exception):

@@ -11,21 +11,21 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from rlcb.checkpoint import MODES, load_checkpoint, load_newest
-from rlcb.config import EnvConfig
+from rlcb.config.schema import EnvConfig
 from rlcb.console import note, warn
-from rlcb.env_names import canonical_env_name, modes_of, procgen_game
-from rlcb.envs import EnvSpec, spec_of
+from rlcb.envs.base import EnvSpec
+from rlcb.envs.families import canonical_env_name, modes_of, procgen_game, spec_of
 from rlcb.errors import CheckpointUnusable, RlcbError, UsageError
 from rlcb.networks import make_network
-from rlcb.run import read_run
+from rlcb.run.checkpoint import MODES, load_checkpoint, load_newest
+from rlcb.run.directory import read_run
 
 BENCHMARKS = Path("benchmarks")  # where runs go unless told otherwise
 _NAME = re.compile(rf"(?P<algorithm>[a-z0-9]+)_(?P<mode>{'|'.join(MODES)})_(?:final|step_\d+)\.pt")
 
 
 @dataclass(frozen=True)
-class Trained:
+class LoadedPolicy:
     """What a checkpoint says about the policy in it."""
 
     path: Path
@@ -38,7 +38,7 @@ class Trained:
     weights: dict[str, Tensor]
 
 
-def find_trained(where: Path | None, algorithm: str | None) -> Trained:
+def find_policy(where: Path | None, algorithm: str | None) -> LoadedPolicy:
     """The checkpoint in this file or directory, by default the newest under ./benchmarks."""
     if where is not None and not where.is_dir():
         trained = _read(where, load_checkpoint(where))
@@ -51,7 +51,7 @@ def find_trained(where: Path | None, algorithm: str | None) -> Trained:
     return trained
 
 
-def _newest_in(where: Path, algorithm: str | None) -> Trained:
+def _newest_in(where: Path, algorithm: str | None) -> LoadedPolicy:
     """The newest whole checkpoint of the run in a directory, or of the run last written to below it."""
     files = [path for folder in _folders(where) for path in folder.rglob("*.pt") if _NAME.fullmatch(path.name)]
     wanted = [path for path in files if algorithm in (None, _algorithm_of(path))]
@@ -85,12 +85,12 @@ def _algorithm_of(path: Path) -> str:
     return match["algorithm"] if match else ""
 
 
-def _read(path: Path, content: dict[str, Any]) -> Trained:
+def _read(path: Path, content: dict[str, Any]) -> LoadedPolicy:
     meta, match = content["meta"], _NAME.fullmatch(path.name)
     mode = match["mode"] if match else MODES[len(content["workers"]) > 1]
     try:
         config = json.loads(meta["config"])
-        return Trained(
+        return LoadedPolicy(
             path=path,
             sha256=hashlib.sha256(path.read_bytes()).hexdigest(),
             algorithm=str(meta["algorithm"]),
@@ -104,7 +104,7 @@ def _read(path: Path, content: dict[str, Any]) -> Trained:
         raise CheckpointUnusable(f"{path}: its configuration cannot be read: {str(error).splitlines()[0]}") from None
 
 
-def environment_for(trained: Trained, name: str | None) -> tuple[EnvConfig, EnvSpec]:
+def environment_for(trained: LoadedPolicy, name: str | None) -> tuple[EnvConfig, EnvSpec]:
     """The environment to play in and its shape: the one trained in, or another that the policy fits."""
     try:
         env = trained.env.model_copy(update={"name": canonical_env_name(name or trained.env.name)})
@@ -135,7 +135,7 @@ def shape_words(spec: EnvSpec) -> str:
     return str((shape[2], shape[0], shape[1]) if spec.is_image else shape)
 
 
-def build_policy(trained: Trained, spec: EnvSpec, device: str) -> nn.Module:
+def build_policy(trained: LoadedPolicy, spec: EnvSpec, device: str) -> nn.Module:
     """The network with the checkpoint's weights."""
     try:
         policy = make_network(trained.network, spec)

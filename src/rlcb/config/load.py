@@ -7,11 +7,11 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from rlcb.catalog import ALGORITHMS
-from rlcb.config import Config, allowed_values, fields
-from rlcb.env_names import canonical_env_name, modes_of, procgen_game
+from rlcb.config.registry import ALGORITHMS
+from rlcb.config.schema import Config, allowed_values, fields
+from rlcb.config.yaml_file import read_yaml
+from rlcb.envs.families import canonical_env_name, modes_of, procgen_game
 from rlcb.errors import UsageError
-from rlcb.yamlfile import read_yaml
 
 # Keys that files in circulation also carry in another section than the canonical one.
 _ALSO_IN = {

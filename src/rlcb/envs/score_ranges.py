@@ -1,6 +1,6 @@
 """Facts about Procgen that turn an evaluation's figures into published ones; nothing here imports the games."""
 
-from rlcb.env_names import procgen_game
+from rlcb.envs.families import procgen_game
 
 # Rewards that count as 0 and 1, per game: (easy 0, easy 1, hard 0, hard 1). Source: Cobbe et al. 2020, "Leveraging
 # Procedural Generation to Benchmark Reinforcement Learning" (arXiv 1912.01588), appendix C. 0 is what a policy reaches

@@ -12,11 +12,11 @@ from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from rlcb import errors
+from rlcb.comm.process_group import Control
 from rlcb.execution.messages import Failed
-from rlcb.group import Control
 
 if TYPE_CHECKING:
-    from rlcb.execution.crew import Child
+    from rlcb.comm.pool import Child
 
 STARTUP_SECONDS = 300  # importing torch on a crowded machine takes long; hanging there is not told from slowness
 

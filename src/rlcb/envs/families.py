@@ -1,8 +1,13 @@
 """The names of environments: every accepted spelling, and what was probably meant."""
 
 import difflib
+from typing import TYPE_CHECKING
 
 from rlcb.errors import UsageError
+
+if TYPE_CHECKING:
+    from rlcb.config.schema import EnvConfig
+    from rlcb.envs.base import EnvSpec, VectorEnv
 
 GAMES = (
     "bigfish", "bossfight", "caveflyer", "chaser", "climber", "coinrun", "dodgeball", "fruitbot",
@@ -49,3 +54,21 @@ def _hint(name: str) -> str:
     close = difflib.get_close_matches(short, GAMES, 1) or difflib.get_close_matches(name, gymnasium.registry, 1)
     meant = f"; did you mean {close[0]}?" if close else ";"
     return f"{meant} Procgen games: {' '.join(GAMES)}; or a Gymnasium id such as CartPole-v1"
+
+
+def make_env(config: "EnvConfig", num_envs: int, seed: int, num_threads: int) -> "VectorEnv":
+    """Build `num_envs` copies of the configured environment."""
+    if procgen_game(config.name):
+        from rlcb.envs.procgen import ProcgenEnv
+
+        return ProcgenEnv(config, num_envs, seed, num_threads)
+    from rlcb.envs.gymnasium import GymnasiumEnv
+
+    return GymnasiumEnv(config.name, num_envs, seed)
+
+
+def spec_of(config: "EnvConfig") -> "EnvSpec":
+    """What the configured environment's observations and actions look like."""
+    env = make_env(config, num_envs=1, seed=0, num_threads=0)
+    env.close()
+    return env.spec

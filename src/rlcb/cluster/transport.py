@@ -8,12 +8,13 @@ import ray
 import torch
 from torch import Tensor
 
-from rlcb.cluster.member import Member, RemoteControl
 from rlcb.cluster.placement import Place
-from rlcb.envs import EnvSpec, spec_of
-from rlcb.execution.bulletin import Bulletin
+from rlcb.cluster.worker_handle import Member, RemoteControl
+from rlcb.comm.rollout_slots import SlotMemory
+from rlcb.comm.versioned_weights import Bulletin
+from rlcb.envs.base import EnvSpec
+from rlcb.envs.families import spec_of
 from rlcb.execution.messages import ActorSetup, Filled, Memory, Ticket
-from rlcb.execution.slots import SlotMemory
 from rlcb.rollout import Rollout, make_rollout
 
 

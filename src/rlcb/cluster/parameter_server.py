@@ -10,8 +10,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from rlcb.comm.process_group import Attached, Control
 from rlcb.execution.messages import AsyncSetup
-from rlcb.group import Attached, Control
 
 Weights = tuple[NDArray[np.float32], int, int]  # and how many gradients: of all others, of all
 
@@ -26,8 +26,8 @@ class Keeper:
 
     def __init__(self, setup: AsyncSetup, control: int, size: int, process: int):
         """`control` and the set-up's descriptors are those of the supervisor, which is that process."""
-        from rlcb.envs import spec_of
-        from rlcb.execution.parameters import SharedParameters, WorkCounter
+        from rlcb.comm.shared_parameters import SharedParameters, WorkCounter
+        from rlcb.envs.families import spec_of
         from rlcb.execution.state import make_policy
         from rlcb.hardware import prepare_process
         from rlcb.learner import Learner

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rlcb.envs import EnvSpec
+from rlcb.envs.base import EnvSpec
 from rlcb.execution.messages import Ticket
 from rlcb.rollout import Rollout, make_rollout
 

@@ -6,14 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from rlcb.catalog import ALGORITHMS
-from rlcb.config import Config
+from rlcb.config.registry import ALGORITHMS
+from rlcb.config.schema import Config
 from rlcb.console import LINE
 from rlcb.envs.episodes import EpisodeStatistics
 from rlcb.files import write_json
 from rlcb.hardware import describe_machine
-from rlcb.metrics import Metrics, as_columns
-from rlcb.run import RunDirectory
+from rlcb.run.directory import RunDirectory
+from rlcb.run.metrics import Metrics, as_columns
 
 FINAL_UPDATES = 10  # updates that the final FPS is measured over
 

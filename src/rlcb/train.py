@@ -7,20 +7,20 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlcb.catalog import ALGORITHMS, MODES
-from rlcb.config import Config
-from rlcb.config_file import build_config
+from rlcb.config.load import build_config
+from rlcb.config.registry import ALGORITHMS, MODES
+from rlcb.config.schema import Config
 from rlcb.console import LINE, note
-from rlcb.env_names import procgen_game
+from rlcb.envs.families import procgen_game
 from rlcb.errors import ResourceError, RlcbError, UsageError
 from rlcb.hardware import package_version, prepare_process, resolve_device, usable_cpus
-from rlcb.metrics import INSTALL_TENSORBOARD, want_tensorboard
-from rlcb.run import RunDirectory, check_space, checkpoint_bytes, create_run, open_run, read_run
+from rlcb.run.directory import RunDirectory, check_space, checkpoint_bytes, create_run, open_run, read_run
+from rlcb.run.metrics import INSTALL_TENSORBOARD, want_tensorboard
 from rlcb.signals import StopRequest
 
 if TYPE_CHECKING:
-    from rlcb.cluster.crew import RayCrew
-    from rlcb.summary import Outcome
+    from rlcb.cluster.ray_pool import RayCrew
+    from rlcb.run.summary import Outcome
 
 Overrides = Mapping[str, tuple[str, Any]]
 # What may change when a run goes on: everything else would make it another run.
@@ -60,7 +60,7 @@ def launch(
     if config.parallel.cluster is None:
         return work()
     from rlcb.cluster.guard import guarded
-    from rlcb.commands.flags import answered
+    from rlcb.flags import answered
 
     return guarded(lambda: answered(prog, work), f"go on with --resume {path}")
 
@@ -70,7 +70,7 @@ def _run(prog: str, path: Path, config: Config, algorithm: str, mode: str, stop:
     with _crew(config) as crew:
         stop.install()  # once more: Ray takes signals for itself when it starts
         if mode == "parallel":
-            from rlcb.tune import decided
+            from rlcb.config.tune import decided
 
             config = decided(config, _say, crew)
         run = (open_run if resume else create_run)(path, config, algorithm, mode, note)
@@ -112,7 +112,7 @@ def _crew(config: Config) -> "Iterator[RayCrew | None]":
 
     address = prepare(config.parallel.cluster)
     prepare_process(1)  # whatever learns is another process
-    from rlcb.cluster.crew import joined
+    from rlcb.cluster.ray_pool import joined
 
     with joined(config, address) as crew:
         yield crew
@@ -133,7 +133,7 @@ def default_output(algorithm: str, mode: str) -> Path:
 
 def tuned(algorithm: str, config_file: Path | None, env: str | None, output: Path, updates: int) -> int:
     """Tune a parallel configuration on this machine and write it."""
-    from rlcb.tune import tune
+    from rlcb.config.tune import tune
 
     overrides: dict[str, tuple[str, Any]] = {"name": ("--env", env)} if env else {}
     return tune(_new_config(algorithm, "parallel", overrides, config_file, None), output, updates, _say)
@@ -211,7 +211,7 @@ def _train(
     execution = import_module(f"rlcb.execution.{ALGORITHMS[run.algorithm].executions[run.mode]}")
     train: Callable[..., Outcome] = execution.train
     if run.mode == "parallel":
-        from rlcb.execution.crew import LocalCrew
+        from rlcb.comm.pool import LocalCrew
 
         train = partial(train, crew=crew or LocalCrew())
     outcome = train(run, config, device, threads, resume, stop)
@@ -228,7 +228,7 @@ def threads_for(config: Config, mode: str, crew: "RayCrew | None" = None) -> int
 
     Workers on a cluster get theirs from the node that they land on; here it is what they would get if all were equal.
     """
-    from rlcb.tune import threads_each
+    from rlcb.config.tune import threads_each
 
     wanted, usable = config.hardware.num_threads, usable_cpus()
     if mode == "sequential":

@@ -57,7 +57,7 @@ def flag_of(key: str) -> str:
 
 def add_keys(parser: Parser, keys: Sequence[str]) -> None:
     """A flag for each key; values are checked together with the file's, so all arrive as text."""
-    from rlcb.config import all_keys, allowed_values
+    from rlcb.config.schema import all_keys, allowed_values
 
     by_key = all_keys()
     for key in keys:

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rlcb.group import Attached, Control
+from rlcb.comm.process_group import Attached, Control
 
 
 class WorkCounter:

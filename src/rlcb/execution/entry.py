@@ -13,7 +13,7 @@ from rlcb.hardware import prepare_process
 from rlcb.signals import die_with
 
 if TYPE_CHECKING:
-    from rlcb.group import Control
+    from rlcb.comm.process_group import Control
 
 
 def serve(work: "Callable[[Connection[Any, Any], Any, Control], None]") -> None:
@@ -28,7 +28,7 @@ def serve(work: "Callable[[Connection[Any, Any], Any, Control], None]") -> None:
         prepare_process(setup.num_threads)
         import torch
 
-        from rlcb.group import Control
+        from rlcb.comm.process_group import Control
 
         torch.set_num_threads(setup.num_threads)
         work(channel, setup, Control(control, size))

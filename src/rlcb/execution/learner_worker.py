@@ -4,17 +4,17 @@ import time
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
 
-from rlcb.execution.child import serve
+from rlcb.execution.entry import serve
 from rlcb.execution.messages import Give, Learn, LearnerSetup, Started
 
 if TYPE_CHECKING:
-    from rlcb.group import Control
+    from rlcb.comm.process_group import Control
 
 
 def work(channel: "Connection[Any, Any]", setup: LearnerSetup, control: "Control") -> None:
     """Do the updates that the supervisor asks for, in step with the other learners; the first one reports."""
+    from rlcb.comm.process_group import GroupBroken
     from rlcb.execution.learner_side import LearnerSide
-    from rlcb.group import GroupBroken
 
     side = LearnerSide(setup, control)
     first = setup.rank == 0
