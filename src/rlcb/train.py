@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlcb.config.load import build_config
+from rlcb.config.plan import Plan
 from rlcb.config.registry import ALGORITHMS, MODES
 from rlcb.config.schema import Config
 from rlcb.console import LINE, note
@@ -19,7 +20,7 @@ from rlcb.run.metrics import INSTALL_TENSORBOARD, want_tensorboard
 from rlcb.signals import StopRequest
 
 if TYPE_CHECKING:
-    from rlcb.cluster.ray_pool import RayCrew
+    from rlcb.cluster.ray_pool import RayPool
     from rlcb.run.summary import Outcome
 
 Overrides = Mapping[str, tuple[str, Any]]
@@ -59,7 +60,7 @@ def launch(
 
     if config.parallel.cluster is None:
         return work()
-    from rlcb.cluster.guard import guarded
+    from rlcb.cluster.connect import guarded
     from rlcb.flags import answered
 
     return guarded(lambda: answered(prog, work), f"go on with --resume {path}")
@@ -103,7 +104,7 @@ def check_cluster(config: Config, mode: str) -> None:
 
 
 @contextlib.contextmanager
-def _crew(config: Config) -> "Iterator[RayCrew | None]":
+def _crew(config: Config) -> "Iterator[RayPool | None]":
     """The cluster's crew while a run needs it; None: this machine's own processes."""
     if config.parallel.cluster is None:
         yield None
@@ -200,7 +201,7 @@ def _check_tensorboard(config: Config) -> None:
 
 
 def _train(
-    prog: str, run: RunDirectory, config: Config, stop: StopRequest, resume: bool, crew: "RayCrew | None"
+    prog: str, run: RunDirectory, config: Config, stop: StopRequest, resume: bool, crew: "RayPool | None"
 ) -> int:
     """Set the process up, import the heavy half of the program and run it."""
     threads = prepare_process(threads_for(config, run.mode, crew))
@@ -210,11 +211,23 @@ def _train(
     print(banner(run, config, device, threads), flush=True)
     execution = import_module(f"rlcb.execution.{ALGORITHMS[run.algorithm].executions[run.mode]}")
     train: Callable[..., Outcome] = execution.train
+    parallel = config.parallel
+    workers = parallel.num_workers if run.mode == "parallel" else 1
+    assert isinstance(workers, int)
+    plan = Plan(
+        ALGORITHMS[run.algorithm].executions[run.mode],
+        workers,
+        config.env.num_envs // workers,
+        parallel.num_learners or 0,
+        parallel.num_slots or 2 * workers,
+        threads,
+        device,
+    )
     if run.mode == "parallel":
-        from rlcb.comm.pool import LocalCrew
+        from rlcb.comm.pool import LocalPool
 
-        train = partial(train, crew=crew or LocalCrew())
-    outcome = train(run, config, device, threads, resume, stop)
+        train = partial(train, pool=crew or LocalPool())
+    outcome = train(run, config, plan, resume, stop)
     if outcome.status == "interrupted":
         run.event("interrupted", signal=stop.signal, env_steps=outcome.env_steps)
         command = prog if prog.startswith("rlcb") else f"python {prog}"
@@ -223,7 +236,7 @@ def _train(
     return 0
 
 
-def threads_for(config: Config, mode: str, crew: "RayCrew | None" = None) -> int:
+def threads_for(config: Config, mode: str, crew: "RayPool | None" = None) -> int:
     """Threads of each process that learns: what was asked for, or an equal share of what this machine allows.
 
     Workers on a cluster get theirs from the node that they land on; here it is what they would get if all were equal.

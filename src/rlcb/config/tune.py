@@ -16,7 +16,7 @@ from rlcb.errors import ResourceError
 from rlcb.hardware import usable_cpus
 
 if TYPE_CHECKING:
-    from rlcb.cluster.ray_pool import RayCrew
+    from rlcb.cluster.ray_pool import RayPool
 
 Say = Callable[[str], None]
 _FEW_CORES = 2  # so few that actors and learners must share them
@@ -125,7 +125,7 @@ def choose_division(config: Config, say: Say, updates: int = 2) -> tuple[Divisio
     return best, speeds[best]
 
 
-def decided(config: Config, say: Say, crew: "RayCrew | None" = None) -> Config:
+def decided(config: Config, say: Say, crew: "RayPool | None" = None) -> Config:
     """A parallel configuration with what was left to this machine decided: by measurement or from its cores."""
     if crew is not None:
         config = _decided_on_cluster(config, say, crew)
@@ -141,7 +141,7 @@ def decided(config: Config, say: Say, crew: "RayCrew | None" = None) -> Config:
     return divided(config, Division(config.parallel.num_workers, learners))
 
 
-def _decided_on_cluster(config: Config, say: Say, crew: "RayCrew") -> Config:
+def _decided_on_cluster(config: Config, say: Say, crew: "RayPool") -> Config:
     """Gradients cross by sockets there; auto is a worker for every core, as far as environments can be divided."""
     if ALGORITHMS[config.algorithm].executions["parallel"] == "data_parallel":
         parallel = config.parallel.model_copy(update={"backend": "gloo"})

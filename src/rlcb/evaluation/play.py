@@ -189,5 +189,6 @@ def _count(ended: list[Episode], envs: NDArray[np.int64], tally: Tally, complete
 def _counter_of(counter: EpisodeCounter, places: NDArray[np.int64]) -> EpisodeCounter:
     """A counter that goes on with some of another's envs."""
     smaller = EpisodeCounter(len(places))
-    smaller.load({key: [values[place] for place in places.tolist()] for key, values in counter.state().items()})
+    returns, lengths = counter.state()
+    smaller.load([returns[place] for place in places.tolist()], [lengths[place] for place in places.tolist()])
     return smaller
