@@ -21,7 +21,7 @@ from typing import Any
 REPO = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(REPO / "src"), str(REPO / "tests")]
 
-from run_directories import log_of, write_run  # noqa: E402
+from helpers.run_directories import log_of, write_run  # noqa: E402
 
 _GROUPS = 40
 _DIFFERENT = 10  # runs with a history of their own; the others have one of these

@@ -1,53 +1,12 @@
-"""Real processes and real run directories for the tests."""
+"""Fixtures that every layer may use."""
 
-import os
 import subprocess
-import sys
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import psutil
 import pytest
 
-ROOT = Path(__file__).resolve().parent.parent
-# Small enough for a test, whole enough to be the real thing.
-TINY = ("--num-envs", "8", "--n-steps", "32", "--batch-size", "128", "--n-epochs", "1", "--num-threads", "1")
-CARTPOLE = ("--env", "CartPole-v1", *TINY)
-TINY_ROLLOUT = 8 * 32
-
-
-class Finished(subprocess.CompletedProcess[str]):
-    """A command that ended; knows whether it kept its manners."""
-
-    def assert_one_line_error(self, code: int, *words: str) -> None:
-        """The exit code, a single line on stderr that holds every word, and no traceback."""
-        lines = [line for line in self.stderr.splitlines() if not line.startswith(("note:", "warning:"))]
-        assert self.returncode == code, self.stdout + self.stderr
-        assert len(lines) == 1, self.stderr
-        assert "Traceback" not in self.stderr
-        for word in words:
-            assert word in lines[0], lines[0]
-
-
-def rlcb(*arguments: str | Path, timeout: float = 300, env: dict[str, str] | None = None) -> Finished:
-    """Run `python -m rlcb …` in the repository root and wait for it."""
-    command = [sys.executable, "-m", "rlcb", *map(str, arguments)]
-    return run(command, timeout, env)
-
-
-def run(command: Sequence[str], timeout: float = 300, env: dict[str, str] | None = None) -> Finished:
-    """Run any command in the repository root and wait for it."""
-    done = subprocess.run(
-        command,
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-        env={**os.environ, **(env or {})},
-        check=False,
-    )
-    return Finished(done.args, done.returncode, done.stdout, done.stderr)
+from helpers.processes import start_rlcb
 
 
 @pytest.fixture
@@ -56,46 +15,10 @@ def start() -> Iterator[Callable[..., subprocess.Popen[str]]]:
     processes: list[subprocess.Popen[str]] = []
 
     def begin(*arguments: str | Path) -> subprocess.Popen[str]:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "rlcb", *map(str, arguments)],
-            cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
-        )  # fmt: skip
-        processes.append(process)
-        return process
+        processes.append(start_rlcb(*arguments))
+        return processes[-1]
 
     yield begin
     for process in processes:
         process.kill()
         process.communicate()
-
-
-def wait_for_line(process: subprocess.Popen[str], words: str) -> str:
-    """Read a process's standard output up to the line that holds these words."""
-    assert process.stdout is not None
-    for line in process.stdout:
-        if words in line:
-            return line
-    raise AssertionError(f"the process ended before it printed {words!r}: {process.stderr and process.stderr.read()}")
-
-
-def wait_for_file(path: Path) -> None:
-    """Wait until a file is there."""
-    deadline = time.monotonic() + 60
-    while not path.exists() and time.monotonic() < deadline:
-        time.sleep(0.1)
-
-
-def descendants(pid: int) -> list[psutil.Process]:
-    """What a process has left running."""
-    try:
-        return psutil.Process(pid).children(recursive=True)
-    except psutil.NoSuchProcess:
-        return []
-
-
-def weights(path: Path) -> dict[str, object]:
-    """The named weights in a checkpoint, as bytes."""
-    import torch
-
-    content = torch.load(path, weights_only=True)
-    return {name: tensor.numpy().tobytes() for name, tensor in content["policy"].items()}

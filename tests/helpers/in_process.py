@@ -1,0 +1,66 @@
+"""Commands run inside the test process, where torch is loaded already: the same code, a second instead of five."""
+
+import contextlib
+import gc
+import io
+import os
+import signal
+from pathlib import Path
+
+import pytest
+import torch
+
+from helpers.processes import ROOT, Finished
+from rlcb.cli import main
+
+
+def command(*arguments: str | Path) -> int:
+    """`rlcb …` in this process; leaves signals, environment and threads as they were."""
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    environment, threads = dict(os.environ), torch.get_num_threads()
+    try:
+        return main([str(argument) for argument in arguments])
+    except SystemExit as stop:
+        return int(stop.code or 0)
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        os.environ.clear()
+        os.environ.update(environment)
+        torch.set_num_threads(threads)
+        # Training leaves its games to the garbage collector, and one that is collected while another is being made
+        # waits forever for a lock of cffi's.
+        gc.collect()
+
+
+def rlcb_here(*arguments: str | Path) -> Finished:
+    """`rlcb …` in this process and in the repository root, with what it printed."""
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.chdir(ROOT), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = command(*arguments)
+    return Finished(arguments, code, out.getvalue(), err.getvalue())
+
+
+def evaluate(capsys: pytest.CaptureFixture[str], checkpoint: Path | None, *arguments: str | Path) -> Finished:
+    """`rlcb evaluate …` in this process, with what it printed."""
+    where = () if checkpoint is None else ("--checkpoint", checkpoint)
+    capsys.readouterr()
+    code = command("evaluate", *where, "--num-threads", "1", *arguments)
+    out, err = capsys.readouterr()
+    return Finished(arguments, code, out, err)
+
+
+def train(path: Path, *arguments: str) -> Path:
+    """A finished run of PPO in `path`."""
+    assert command("train", "ppo", *arguments, "--tensorboard", "false", "--output-dir", path) == 0
+    return path
+
+
+def final(run: Path) -> Path:
+    """The checkpoint a run ended with."""
+    return run / "checkpoints" / "ppo_sequential_final.pt"
+
+
+def results(checkpoint: Path) -> Path:
+    """Where the evaluations of a checkpoint are written."""
+    return checkpoint.with_name(f"{checkpoint.stem}_evaluation.json")

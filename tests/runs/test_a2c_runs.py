@@ -1,0 +1,44 @@
+"""A2C in one process, with one worker, A3C with one worker and resumed runs are the same; A2C solves CartPole."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from helpers.a2c_runs import ROLLOUT, learned, trained
+from helpers.processes import rlcb
+from rlcb.run.checkpoint import load_checkpoint
+
+
+@pytest.mark.parametrize(
+    "more", [("--env", "coinrun"), ("--env", "CartPole-v1", "--lr-schedule", "linear")], ids=["coinrun", "CartPole-v1"]
+)
+def test_one_worker_is_bit_identical_to_sequential_and_so_is_a3c_and_a_resumed_run(
+    more: tuple[str, ...], tmp_path: Path
+) -> None:
+    total = ("--total-timesteps", str(6 * ROLLOUT))
+    more = (*more, "--learning-rate", "7e-4")  # the default of A2C; A3C has one of its own
+    sequential = learned(trained(tmp_path / "s", "a2c", "sequential", 1, *more, *total))
+    assert [line["update"] for line in sequential[1]] == [1, 2, 3, 4, 5, 6]
+    rates = {line["learning_rate"] for line in sequential[1]}
+    assert len(rates) == (6 if "linear" in more else 1)
+    assert learned(trained(tmp_path / "p", "a2c", "parallel", 1, *more, *total)) == sequential
+    assert learned(trained(tmp_path / "a", "a3c", "parallel", 1, *more, *total)) == sequential
+    assert load_checkpoint(tmp_path / "s/checkpoints/a2c_sequential_final.pt")["optimizer"]["step"] == 6
+    if "linear" not in more:  # where the learning rate knows the end, a run that was to be shorter is another run
+        half = trained(tmp_path / "h", "a2c", "sequential", 1, *more, "--total-timesteps", str(3 * ROLLOUT))
+        done = rlcb("train", "--resume", half, *total)
+        assert done.returncode == 0, done.stderr
+        assert learned(half) == sequential
+
+
+@pytest.mark.parametrize(("mode", "workers"), [("sequential", 1), ("parallel", 2)])
+def test_a2c_solves_cartpole(mode: str, workers: int, tmp_path: Path) -> None:
+    recipe = ("--env", "CartPole-v1", "--n-steps", "8", "--learning-rate", "3e-3", "--lr-schedule", "linear",
+              "--gamma", "0.98", "--gae-lambda", "0.9", "--normalize-rewards", "false",
+              "--normalize-advantages", "true", "--log-interval", "1000")  # fmt: skip
+    path = trained(tmp_path / "run", "a2c", mode, workers, *recipe, "--total-timesteps", "131072")
+    performance = json.loads((path / "benchmark_metrics.json").read_text())["performance"]
+    assert performance["num_episodes"] >= 100
+    assert performance["final_reward"] >= 475
+    assert performance["initial_reward"] < 100

@@ -1,0 +1,118 @@
+"""The commands as a person types them."""
+
+import re
+import sys
+import time
+
+import pytest
+
+from helpers.processes import CARTPOLE, ROOT, rlcb, run
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["train", "ppo", "--num-evns", "3"], ["--num-evns", "did you mean --num-envs"]),
+        (["trian"], ["trian"]),
+        (["train"], ["which algorithm"]),
+        (["train", "dqn"], ["dqn", "ppo"]),
+        (["train", "ppo", "--duration", "1", "--total-timesteps", "5000"], ["exclude"]),
+        (["train", "ppo", "--env", "coinrn"], ["--env", "did you mean coinrun", "starpilot"]),
+        (["train", "ppo", "--env", "CartPole-v9"], ["did you mean CartPole-v1"]),
+        (["train", "ppo", "--env", "os:CartPole-v1"], ["colon"]),
+        (["train", "ppo", "--num-envs", "0"], ["--num-envs", "from 1 to 16384"]),
+        (["train", "a3c", "--mode", "sequential"], ["--mode sequential", "a3c", "rlcb train a2c"]),
+        (
+            ["train", "impala", "--mode", "parallel", "--num-actors", "2", "--num-workers", "3"],
+            ["--num-actors and --num-workers mean the same here and differ"],
+        ),
+        (
+            ["train", "impala", "--mode", "parallel", "--num-actors", "2", "--num-envs-per-actor", "0"],
+            ["--num-envs-per-actor: 0", "from 1 to 16384"],
+        ),
+        (["train", "ppo", "--config", "no/such.yaml"], ["no/such.yaml", "No such file"]),
+        (["train", "ppo", "--resume", "no/such", "--seed", "3"], ["--seed", "resumed"]),
+    ],
+)
+def test_mistakes_get_one_line_and_exit_2(arguments: list[str], words: list[str]) -> None:
+    rlcb(*arguments).assert_one_line_error(2, *words)
+
+
+@pytest.mark.parametrize("env", ["Pendulum-v1", "MountainCarContinuous-v0"])
+def test_continuous_actions_are_refused(env: str, tmp_path) -> None:
+    done = rlcb("train", "ppo", "--env", env, "--output-dir", tmp_path / "run")
+    assert done.returncode == 2
+    assert "discrete action space" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_missing_cuda_is_exit_2_and_auto_says_so(tmp_path) -> None:
+    import torch
+
+    if torch.cuda.is_available():
+        pytest.skip("this machine has a CUDA device")
+    rlcb("train", "ppo", "--device", "cuda", "--output-dir", tmp_path / "a").assert_one_line_error(2, "cuda", "cpu")
+    assert not (tmp_path / "a").exists()
+    done = rlcb(
+        "train", "ppo", "--device", "auto", *CARTPOLE, "--total-timesteps", "256", "--output-dir", tmp_path / "b"
+    )
+    assert done.returncode == 0
+    assert "no CUDA device" in done.stderr
+
+
+def test_output_that_is_not_a_terminal_is_plain_lines(tmp_path) -> None:
+    done = rlcb("train", "ppo", *CARTPOLE, "--total-timesteps", "1024", "--output-dir", tmp_path / "run")
+    assert done.returncode == 0, done.stderr
+    assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f]", done.stdout)
+    updates = re.findall(r"^Update (\d+) \| Step ([\d,]+) \| FPS: \d+ \| Reward: .+$", done.stdout, re.M)
+    assert updates == [("1", "256"), ("2", "512"), ("3", "768"), ("4", "1,024")]
+    assert "Environment: CartPole-v1" in done.stdout
+    for label in ("TRAINING SUMMARY", "Total Timesteps: 1,024", "Average FPS:", "Initial Reward:", "Peak Memory:"):
+        assert label in done.stdout
+    assert done.stdout.rstrip().endswith("=" * 70)
+
+
+def test_a_terminal_gets_a_progress_bar(tmp_path) -> None:
+    import os
+    import pty
+
+    parent, child = pty.openpty()
+    command = [sys.executable, "-m", "rlcb", "train", "ppo", *CARTPOLE, "--total-timesteps", "1024"]
+    import subprocess
+
+    process = subprocess.Popen([*command, "--output-dir", str(tmp_path / "r")], cwd=ROOT, stdout=child, stderr=child)
+    os.close(child)
+    seen = b""
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline:
+        try:
+            data = os.read(parent, 65536)
+        except OSError:  # the terminal closes when the process ends
+            break
+        if not data:
+            break
+        seen += data
+    os.close(parent)
+    assert process.wait(60) == 0
+    text = seen.decode(errors="replace")
+    assert "100%" in text
+    assert "TRAINING SUMMARY" in text
+    assert "Update 4 |" in text
+
+
+def test_doctor_finds_everything_here() -> None:
+    done = run([sys.executable, "quick_test.py"])
+    assert done.returncode == 0, done.stdout + done.stderr
+    for name in ("Python", "Packages", "Machine", "torch", "Procgen", "One update"):
+        assert f"✓ {name}" in done.stdout
+
+
+def test_doctor_says_what_is_missing_and_how_to_get_it(tmp_path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(
+        "import importlib.util as u\nfind = u.find_spec\n"
+        "u.find_spec = lambda name, *rest: None if name == 'procgen' else find(name, *rest)\n"
+    )
+    done = run([sys.executable, "quick_test.py"], env={"PYTHONPATH": str(tmp_path)})
+    assert done.returncode == 6
+    assert "✗ Packages: missing procgen-mirror" in done.stdout
+    assert "scripts/setup.sh" in done.stdout

@@ -1,0 +1,59 @@
+"""Whole suites: every run once, evaluated and reported once."""
+
+import dataclasses
+import hashlib
+from pathlib import Path
+
+import pytest
+
+from helpers.processes import ROOT, TINY, rlcb
+from rlcb.suite.plan import result_of, runs_of, stored
+from rlcb.suite.work import is_evaluated
+
+# One worker: what is tested here is the suite, and each more would have to load torch too.
+CARTPOLE = ("--games", "CartPole-v1", *TINY, "--num-workers", "1", "--tensorboard", "false")
+
+
+@pytest.fixture(autouse=True)
+def _in_the_repository(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the usual config files are."""
+    monkeypatch.chdir(ROOT)
+
+
+def fingerprints(folder: Path) -> dict[str, tuple[int, str]]:
+    """Time of change and content of every file in a run directory."""
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    return {str(path): (path.stat().st_mtime_ns, hashlib.sha256(path.read_bytes()).hexdigest()) for path in files}
+
+
+def test_finished_runs_are_evaluated_and_reported_once_although_another_failed(tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    obstacle = output / "CartPole-v1" / "ppo_sequential" / "seed_2"
+    obstacle.parent.mkdir(parents=True)
+    obstacle.touch()
+    settings = ("--modes", "sequential", "--seeds", "2", "1", "--total-timesteps", "512", "--eval-episodes", "3")
+    done = rlcb("benchmark", *CARTPOLE, *settings, "--output-dir", output)
+    done.assert_one_line_error(1, "1 failed", "seed 2: exit code 2", "is a file", f"benchmark --output-dir {output}")
+    assert "[1/1] evaluation of ppo sequential CartPole-v1 seed 1: finished" in done.stdout
+    report = next(line for line in done.stdout.splitlines() if line.startswith("Report: "))
+    assert Path(report.removeprefix("Report: ")).is_file()
+    suite = stored(output)
+    run, config = runs_of(suite.settings, output)[1], suite.configs["ppo_sequential"]
+    assert is_evaluated(run, config, 3)
+    assert not is_evaluated(run, config, 4)
+    before = fingerprints(run.path)
+    again = rlcb("benchmark", "--output-dir", output)
+    again.assert_one_line_error(1, "1 failed", "seed 2")
+    assert "Evaluated already: 1 of 1 runs" in again.stdout
+    assert fingerprints(run.path) == before
+    for name, damage in (("training_summary.json", b"{"), ("benchmark_metrics.json", b"[]")):
+        whole = (run.path / name).read_bytes()
+        (run.path / name).write_bytes(damage)
+        assert result_of(run) is None
+        (run.path / name).write_bytes(whole)
+    assert result_of(run)
+    assert result_of(dataclasses.replace(run, seed=3)) is None
+    run.final_checkpoint.write_bytes(b"something else")
+    assert not is_evaluated(run, config, 3)
+    run.final_checkpoint.unlink()
+    assert result_of(run) is None

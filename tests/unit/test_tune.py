@@ -1,0 +1,32 @@
+"""Dividing a run by measurement."""
+
+import pytest
+
+from helpers.in_process import rlcb_here
+from rlcb.config.load import build_config
+from rlcb.config.tune import actor_divisions, divided, worker_counts
+
+
+def test_only_divisions_that_share_evenly_are_tried() -> None:
+    assert worker_counts(num_envs=32, minibatch=1024, cores=16) == [1, 2, 4, 8, 16]
+    assert worker_counts(num_envs=32, minibatch=1024, cores=6) == [1, 2, 4]
+    assert worker_counts(num_envs=12, minibatch=96, cores=6) == [1, 2, 4, 6]
+    assert worker_counts(num_envs=7, minibatch=7, cores=2) == [1]
+
+
+@pytest.mark.parametrize(("num_envs", "batch_size"), [(32, 1024), (48, 768), (7, 128), (30, 1920), (1, 128)])
+def test_every_division_into_actors_and_learners_that_is_tried_is_valid(num_envs: int, batch_size: int) -> None:
+    flags = {"num_envs": ("", num_envs), "batch_size": ("", batch_size), "num_workers": ("", "auto")}
+    config = build_config(None, flags, mode="parallel", algorithm="impala")
+    for cores in (1, 2, 3, 4, 6, 16, 64):
+        tried = actor_divisions(num_envs, config.minibatch_items, cores)
+        assert len(set(tried)) == len(tried) > 0
+        for division in tried:
+            used = divided(config, division)
+            assert (used.parallel.num_workers, used.parallel.num_learners) == (division.workers, division.learners)
+            assert used.env.num_envs == num_envs
+
+
+def test_mistakes_get_one_line() -> None:
+    rlcb_here("tune", "--updates", "0").assert_one_line_error(2, "--updates")
+    rlcb_here("tune", "--config", "no/such.yaml").assert_one_line_error(2, "no/such.yaml")
