@@ -5,17 +5,19 @@ import os
 import signal
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import psutil
 import pytest
 import torch
+from numpy.typing import NDArray
 
 from helpers.fault_runs import Start, ended, leaving_nothing, losses, summary
 from helpers.processes import rlcb, wait_for_line
-from rlcb.comm.local_process import Lost, Process
-from rlcb.comm.process_group import Control
+from rlcb.comm.control import Control
+from rlcb.comm.pool import LocalWorker, WorkerDied
 from rlcb.run.checkpoint import load_newest
 
 DIVISION = ("--mode", "parallel", "--num-actors", "2", "--num-envs-per-actor", "2", "--n-steps", "32",
@@ -29,7 +31,7 @@ ENDLESS = ("--total-timesteps", "1000000000")
 
 
 def children(pid: int, kind: str = "") -> list[psutil.Process]:
-    """The actors (`kind` "actor") or learners ("learning") that a supervisor has or had, in the order of their start.
+    """The actors (`kind` "actor") or learners ("learner") that a supervisor has or had, in the order of their start.
 
     They carry its number in their command line, so they are found even after its death.
     """
@@ -39,7 +41,7 @@ def children(pid: int, kind: str = "") -> list[psutil.Process]:
             words = process.cmdline()
         except psutil.Error:  # it is just ending
             continue
-        if f"rlcb.execution.{kind}" in " ".join(words[1:3]) and words[-1] == str(pid):
+        if words[1:3] == ["-m", "rlcb.execution.entry"] and kind in ("", words[3]) and words[-1] == str(pid):
             found.append(process)
     return sorted(found, key=lambda process: (process.create_time(), process.pid))
 
@@ -93,7 +95,7 @@ def test_a_killed_learner_takes_the_other_with_it_and_new_ones_go_on(begin: Star
     path, updates = tmp_path / "run", 60
     process = begin(*CAR, *TWO, "--total-timesteps", str(updates * ROLLOUT), "--output-dir", path)
     wait_for_line(process, "Update 1 |")
-    learners = children(process.pid, "learning")
+    learners = children(process.pid, "learner")
     wait_for_line(process, "Update 5 |")
     learners[1].kill()
     ended(process, 0)
@@ -107,9 +109,9 @@ def test_one_loss_after_another_then_ctrl_c_while_the_learner_hangs(begin: Start
     process = begin(*CAR, *ONE, "--worker-timeout", "5", *ENDLESS, "--output-dir", path)
     wait_for_line(process, "Update 3 |")
     faults = (
-        ("learning", signal.SIGKILL, "killed by SIGKILL"),
+        ("learner", signal.SIGKILL, "killed by SIGKILL"),
         ("actor", signal.SIGABRT, "killed by SIGABRT"),
-        ("learning", signal.SIGSTOP, "silent for 5 s and killed"),
+        ("learner", signal.SIGSTOP, "silent for 5 s and killed"),
         ("actor", signal.SIGSTOP, "silent for 5 s and killed"),
     )
     for kind, number, _ in faults:
@@ -120,7 +122,7 @@ def test_one_loss_after_another_then_ctrl_c_while_the_learner_hangs(begin: Start
             wait_for_line(process, "started with 2 environments")
         for _ in range(6):
             wait_for_line(process, "Update ")
-    actors, (learner,) = children(process.pid, "actor"), children(process.pid, "learning")
+    actors, (learner,) = children(process.pid, "actor"), children(process.pid, "learner")
     for actor in actors:
         actor.suspend()
     time.sleep(0.5)  # so that the learner most likely has nothing to do
@@ -211,7 +213,7 @@ def test_signals_before_the_first_update_once_and_twice(begin: Start, tmp_path: 
 
     process = begin("train", "--resume", path)
     wait_for_line(process, "Update ")
-    children(process.pid, "learning")[0].suspend()  # what is under way will not end
+    children(process.pid, "learner")[0].suspend()  # what is under way will not end
     process.send_signal(signal.SIGINT)
     time.sleep(0.5)
     assert process.poll() is None
@@ -234,11 +236,20 @@ def test_divergence_in_the_learners_is_3_with_a_dump(begin: Start, tmp_path: Pat
     assert all(bool(torch.isfinite(tensor).all()) for tensor in content["policy"].values())
 
 
+@dataclass(frozen=True)
+class LargeSetup:
+    """More than a socket takes at once."""
+
+    content: NDArray[np.float64]
+    num_threads: int = 1
+
+
 def test_a_child_that_dies_before_it_has_read_what_to_do_is_lost_like_any_other() -> None:
     """A resumed learner is told everything at once; it may die while this is written to it."""
     control = Control(os.memfd_create("test"), 1)
-    child = Process("learner 0", "this", 0, np.zeros(10**6), control, ())  # ends without reading
-    with pytest.raises(Lost, match="ended with exit code 0"):
+    setup = LargeSetup(np.zeros(10**6))
+    child = LocalWorker("learner", 0, setup, control, (), program="this")  # ends without reading
+    with pytest.raises(WorkerDied, match="ended with exit code 0"):
         child.receive()
     child.end()
     os.close(control.descriptor)

@@ -15,7 +15,6 @@ from helpers.in_process import rlcb_here
 from rlcb.algorithms.a2c import STATISTICS, a2c_loss
 from rlcb.algorithms.batch import Samples
 from rlcb.algorithms.table import TABLE
-from rlcb.comm.process_group import SoloGroup
 from rlcb.config.load import build_config
 from rlcb.config.schema import A2cConfig, Config
 from rlcb.learner import Learner
@@ -151,7 +150,7 @@ def test_whole_updates_are_those_done_by_hand(settings: dict[str, Any], clipped:
     config = make_config(max_grad_norm=0.05 if clipped else 1e3, **settings)
     torch.manual_seed(3)
     policy = Linear()
-    by_hand, learner = ByHand(policy, config), Learner(policy, config, torch.Generator().manual_seed(1), SoloGroup())
+    by_hand, learner = ByHand(policy, config), Learner(policy, config, torch.Generator().manual_seed(1))
     for number, learning_rate in enumerate((0.01, 0.007, 0.002), start=1):
         rollout = make_rollout(number)
         rewards = 0.5 * rollout.rewards  # scaled, as a normaliser would
@@ -164,7 +163,7 @@ def test_whole_updates_are_those_done_by_hand(settings: dict[str, Any], clipped:
         expected = torch.cat([torch.from_numpy(weight).flatten() for weight in by_hand.weights])
         assert float((learner.weights.double() - expected).abs().max()) < 1e-6
         assert float((learner.weights - before).abs().max()) > 1e-3
-        assert int(learner.state()["optimizer"]["step"]) == number  # the whole rollout in a single step
+        assert int(learner.state()[1]["step"]) == number  # the whole rollout in a single step
 
 
 def test_with_lambda_1_returns_are_n_step_returns() -> None:

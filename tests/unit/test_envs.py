@@ -125,7 +125,7 @@ def test_a_counter_goes_on_where_it_was_saved_and_numbers_envs_across_workers() 
     counter = EpisodeCounter(2, first_env=6)
     counter.add(0, np.array([1.0, 2.0], np.float32), np.array([False, False]))
     copy = EpisodeCounter(2, first_env=6)
-    copy.load(counter.state())
+    copy.load(*counter.state())
     assert copy.add(1, np.array([1.0, 2.0], np.float32), np.array([False, True])) == [Episode(1, 7, 4.0, 2)]
 
 

@@ -9,10 +9,9 @@ from hypothesis import strategies as st
 
 from rlcb.algorithms.batch import Samples
 from rlcb.algorithms.ppo import STATISTICS, make_samples, ppo_loss
-from rlcb.comm.process_group import SoloGroup
 from rlcb.config.load import build_config
 from rlcb.config.schema import PpoConfig
-from rlcb.execution.state import Worker
+from rlcb.execution.worker import Worker
 from rlcb.learner import Learner, pieces_of
 
 
@@ -80,7 +79,7 @@ def test_clipping_stops_the_gradient_of_ratios_that_went_too_far() -> None:
 def make_worker(**values: object) -> Worker:
     defaults = {"num_envs": 8, "n_steps": 32, "batch_size": 128, "n_epochs": 2, "num_threads": 1}
     config = build_config(None, {key: (key, value) for key, value in {**defaults, **values}.items()})
-    return Worker(config, "cpu", env_threads=0, group=SoloGroup())
+    return Worker(config)
 
 
 def learner_and_batch(**values: object) -> tuple[Learner, Samples]:

@@ -10,7 +10,8 @@ from torch import Tensor
 
 from rlcb.cluster.placement import Place
 from rlcb.cluster.worker_handle import RayWorker, RemoteControl
-from rlcb.comm.rollout_slots import Filled, SlotMemory, Ticket
+from rlcb.comm.rollout_slots import SlotMemory
+from rlcb.comm.tickets import Filled, Ticket
 from rlcb.comm.versioned_weights import VersionedWeights
 from rlcb.envs.base import EnvSpec
 from rlcb.envs.families import spec_of

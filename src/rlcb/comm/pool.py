@@ -107,17 +107,19 @@ def worker_name(role: str, index: int) -> str:
 
 
 class LocalWorker:
-    """A child process that runs `rlcb.execution.entry` in one of its roles."""
+    """A child process that works in one role."""
 
-    def __init__(self, role: str, index: int, setup: Any, control: Control, descriptors: Sequence[int]):
-        """`descriptors` of shared memory stay open in the child, under the same numbers."""
+    def __init__(
+        self, role: str, index: int, setup: Any, control: Control, descriptors: Sequence[int], program: str = _ENTRY
+    ):
+        """`descriptors` of shared memory stay open in the child, under the same numbers; it runs this module."""
         self.name, self.role, self.index = worker_name(role, index), role, index
         self._control, self._last_beat, self._last_seen = control, -1, time.monotonic()
         ours, theirs = socket.socketpair()
         with ours, theirs:
-            words = (theirs.fileno(), control.descriptor, control.size, os.getpid(), setup.num_threads)
+            words = (theirs.fileno(), control.descriptor, control.size, setup.num_threads, os.getpid())
             self.process = subprocess.Popen(
-                [sys.executable, "-m", _ENTRY, role, *map(str, words)],
+                [sys.executable, "-m", program, role, *map(str, words)],
                 pass_fds=(theirs.fileno(), control.descriptor, *descriptors),
                 process_group=0,  # Ctrl-C is for the supervisor, which tells its workers when to stop
             )

@@ -12,7 +12,7 @@ import math
 import mmap
 import os
 from collections import deque
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from multiprocessing.connection import Connection
 from typing import Any, Protocol
 
@@ -20,36 +20,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from rlcb.comm.tickets import Filled, Ticket
 from rlcb.comm.versioned_weights import VersionedWeights
 from rlcb.envs.base import EnvSpec
 from rlcb.rollout import Rollout, make_rollout
 
 _ALIGNED = 64  # bytes of a cache line: every tensor begins on one
-
-
-@dataclass(frozen=True)
-class Ticket:
-    """The right to fill a slot, and once filled, what is in it."""
-
-    number: int
-    slot: int
-    actor: int = -1
-    incarnation: int = 0  # which of the processes that have been this actor
-    rollout: int = 0  # how many it had filled before
-    version: int = 0  # of the policy that acted
-
-    @property
-    def stamp(self) -> int:
-        """What the slot itself must say: never the same for two rollouts of a run."""
-        return (self.actor << 48) + (self.incarnation << 32) + self.rollout + 1
-
-
-@dataclass(frozen=True)
-class Filled:
-    """An actor's message: a slot is full; where the actor's time went since the one before."""
-
-    ticket: Ticket
-    seconds: dict[str, float]
 
 
 class SlotBook:

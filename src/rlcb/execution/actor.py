@@ -7,7 +7,7 @@ import torch
 
 from rlcb.collector import Collector
 from rlcb.comm.control import Heartbeat
-from rlcb.comm.rollout_slots import Filled
+from rlcb.comm.tickets import Filled
 from rlcb.envs.episodes import EpisodeCounter
 from rlcb.envs.families import make_env
 from rlcb.execution.entry import WorkerContext

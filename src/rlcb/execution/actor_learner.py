@@ -12,7 +12,8 @@ from dataclasses import astuple, fields, replace
 from typing import NoReturn
 
 from rlcb.comm.pool import LocalPool, NoRoom, WorkerDied, WorkerHandle, WorkerPool
-from rlcb.comm.rollout_slots import Filled, SlotBook
+from rlcb.comm.rollout_slots import SlotBook
+from rlcb.comm.tickets import Filled
 from rlcb.config.plan import Plan
 from rlcb.config.schema import Config
 from rlcb.errors import Diverged

@@ -97,7 +97,7 @@ def run_role(role: str, context: WorkerContext, setup: Any) -> None:
 def main() -> None:
     """Prepare the process, wait for the set-up, then work."""
     role = sys.argv[1]
-    connection, control, size, parent, threads = (int(word) for word in sys.argv[2:7])
+    connection, control, size, threads, parent = (int(word) for word in sys.argv[2:7])
     die_with(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)

@@ -13,7 +13,8 @@ from torch import Tensor
 
 from rlcb.comm.control import Heartbeat
 from rlcb.comm.process_group import GroupBroken, SharedMemoryGroup
-from rlcb.comm.rollout_slots import SlotMemory, Ticket
+from rlcb.comm.rollout_slots import SlotMemory
+from rlcb.comm.tickets import Ticket
 from rlcb.comm.versioned_weights import VersionedWeights
 from rlcb.envs.episodes import Episode, EpisodeCounter
 from rlcb.envs.families import spec_of

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rlcb.comm.rollout_slots import Ticket
+from rlcb.comm.tickets import Ticket
 from rlcb.config.schema import Config
 from rlcb.envs.episodes import Episode
 from rlcb.envs.normalize import Moments
