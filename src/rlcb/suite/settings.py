@@ -11,7 +11,7 @@ from rlcb.config.load import build_config, meant
 from rlcb.config.registry import MODES
 from rlcb.config.schema import Config, all_keys, fields
 from rlcb.config.yaml_file import read_yaml
-from rlcb.envs.families import canonical_env_name, procgen_game
+from rlcb.envs.families import canonical_env_name, short_name
 from rlcb.errors import UsageError
 from rlcb.run.metrics import want_tensorboard
 from rlcb.train import check_cluster, check_device
@@ -196,10 +196,9 @@ def _where(source: Sources, key: str) -> str:
 
 def _short_name(game: str, source: Sources) -> str:
     try:
-        name = canonical_env_name(game)
+        return short_name(canonical_env_name(game))
     except UsageError as error:
         raise UsageError(f"{source.get('games', 'games')}: {error}") from None
-    return procgen_game(name) or name
 
 
 def _build_configs(settings: SuiteConfig, source: Sources) -> dict[str, Config]:
