@@ -1,13 +1,19 @@
 """The configuration of a run: every key, its type, its range, its default."""
 
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic.fields import FieldInfo
 
+from rlcb import networks
 from rlcb.config.registry import ALGORITHMS
+
+if TYPE_CHECKING:
+    _Network = str
+else:
+    _Network = Literal["auto", *networks.NAMES]
 
 # 25e6 is a float to YAML and a count to everybody else.
 _Whole = BeforeValidator(lambda value: int(value) if isinstance(value, float) and value.is_integer() else value)
@@ -91,10 +97,7 @@ class TrainingConfig(_Section):
     gae_lambda: Annotated[
         float, Field(ge=0, le=1, description="GAE's λ, IMPALA: V-trace's; 0 one step, 1 the whole return")
     ] = 0.95
-    network: Annotated[
-        Literal["auto", "nature", "impala", "mlp"],
-        Field(description="auto: nature for images, mlp for vectors"),
-    ] = "auto"
+    network: Annotated[_Network, Field(description="auto: nature for images, mlp for vectors")] = "auto"
     normalize_rewards: Annotated[bool, Field(description="divide rewards by the deviation of the return")] = True
     reward_norm_gamma: Annotated[
         float | None, Field(ge=0, le=1, description="discount in the reward normaliser, null for gamma")
