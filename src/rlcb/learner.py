@@ -8,8 +8,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from rlcb.algorithms import algorithm_named
 from rlcb.algorithms.batch import Batch, Samples
-from rlcb.algorithms.table import TABLE
 from rlcb.comm.process_group import Group
 from rlcb.config.schema import Config, TrainingConfig
 from rlcb.rollout import Rollout
@@ -35,7 +35,7 @@ class Learner:
 
     def __init__(self, policy: nn.Module, config: Config, generator: torch.Generator, group: Group):
         self.policy, self.config, self.generator = policy, config, generator
-        self.algorithm = TABLE[config.algorithm]
+        self.algorithm = algorithm_named(config.algorithm)
         self.weights = flattened(policy)
         self._moments = {name: torch.zeros_like(self.weights) for name in MOMENTS[config.training.optimizer]}
         self._steps = torch.zeros((), device=self.weights.device)

@@ -18,11 +18,12 @@ class GymnasiumEnv:
     are the whole state of a copy: `set_state` replays them. That works wherever the seed determines the episode.
     """
 
-    def __init__(self, name: str, num_envs: int, seed: int, render_mode: str | None = None):
+    def __init__(self, name: str, num_envs: int, seed: int, **options: Any):
+        """`options` go to the environment's constructor, which need not know any."""
         import gymnasium
 
         try:
-            self._envs = [gymnasium.make(name, render_mode=render_mode) for _ in range(num_envs)]
+            self._envs = [gymnasium.make(name, **options) for _ in range(num_envs)]
         except Exception as error:  # a third party's constructor may raise anything
             raise UsageError(f"environment {name}: {str(error).splitlines()[0]}") from None
         env = self._envs[0]

@@ -11,13 +11,14 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from rlcb.config.registry import MODES
 from rlcb.config.schema import EnvConfig
 from rlcb.console import note, warn
 from rlcb.envs.base import EnvSpec
 from rlcb.envs.families import canonical_env_name, missing_mode, spec_of
 from rlcb.errors import CheckpointUnusable, RlcbError, UsageError
 from rlcb.networks import make_network
-from rlcb.run.checkpoint import MODES, load_checkpoint, load_newest
+from rlcb.run.checkpoint import load_checkpoint, load_newest
 from rlcb.run.directory import read_run
 
 BENCHMARKS = Path("benchmarks")  # where runs go unless told otherwise

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rlcb.config.load import build_config
-from rlcb.config.registry import MODES
+from rlcb.config.registry import ALGORITHMS
 from rlcb.config.schema import Config
 from rlcb.envs.families import family_of
 from rlcb.errors import CheckpointUnusable, ResourceError, UsageError
@@ -97,7 +97,7 @@ def read_run(path: Path) -> tuple[Config, str, str]:
         algorithm, mode = str(identity["algorithm"]), str(identity["mode"])
     except (ValueError, KeyError, TypeError):
         raise CheckpointUnusable(f"{path / 'run.json'}: damaged") from None
-    if mode not in MODES.get(algorithm, ()):
+    if algorithm not in ALGORITHMS or mode not in ALGORITHMS[algorithm].modes:
         raise CheckpointUnusable(f"{path / 'run.json'}: names {algorithm} {mode}, which this version does not know")
     return build_config(path / "config.yaml", {}, mode=mode, algorithm=algorithm), algorithm, mode
 
