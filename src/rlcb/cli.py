@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from rlcb import __version__
-from rlcb.config.registry import ALGORITHMS, MODES
+from rlcb.config.registry import ALGORITHMS, DEFAULT_ALGORITHM, MODES
 from rlcb.flags import Parser, add_aliases, add_keys, answered, finite, flag_of, whole
 
 # The flags of the documented scripts, by the config key each one sets; `rlcb train` has one for every key.
@@ -15,7 +15,7 @@ TIMED_KEYS = ("name", "seed", "num_envs", "n_steps", "batch_size", "num_threads"
 FIXED_KEYS = (*TIMED_KEYS, "total_timesteps", "n_epochs", "learning_rate", "gamma", "gae_lambda", "clip_range",
               "ent_coef", "vf_coef", "log_interval", "save_interval", "checkpoint_dir", "log_dir")  # fmt: skip
 PARALLEL_KEYS = ("num_workers", "num_envs_per_worker", "cluster", "min_workers", "insecure")
-ALIASES = {"num_actors": "num_workers", "num_envs_per_actor": "num_envs_per_worker"}  # flags of parallel IMPALA
+ALIASES = {alias: key for entry in ALGORITHMS.values() for alias, key in entry.aliases.items() if key in PARALLEL_KEYS}
 
 # A terminal that cannot show ± or ✓ gets a question mark, not a traceback.
 for _stream in (sys.stdout, sys.stderr):
@@ -49,7 +49,7 @@ def train_verb(argv: Sequence[str]) -> int:
     parser = Parser(prog="rlcb train", description="Train an algorithm for a time or a number of steps.")
     parser.add_argument("algorithm", choices=tuple(ALGORITHMS), nargs="?", help="not needed with --resume")
     parser.add_argument(
-        "--mode", choices=("sequential", "parallel"), help="how it runs, default sequential (A3C: parallel)"
+        "--mode", choices=MODES, help="how it runs, default sequential where the algorithm has that mode"
     )
     _add_common(parser, "./benchmarks/<mode> for PPO, ./benchmarks/<algorithm>_<mode> for others")
     add_keys(parser, list(all_keys()))
@@ -59,8 +59,8 @@ def train_verb(argv: Sequence[str]) -> int:
         parser.error(f"say which algorithm: {', '.join(ALGORITHMS)}")
     if arguments.duration_hours is not None and arguments.total_timesteps is not None:
         parser.error("--duration and --total-timesteps exclude each other")
-    algorithm = arguments.algorithm or "ppo"
-    mode = arguments.mode or (MODES[algorithm][0] if arguments.resume is None else None)
+    algorithm = arguments.algorithm or DEFAULT_ALGORITHM
+    mode = arguments.mode or (ALGORITHMS[algorithm].modes[0] if arguments.resume is None else None)
     return _trained(parser.prog, arguments, algorithm, mode)
 
 
@@ -118,7 +118,8 @@ def tune_verb(argv: Sequence[str]) -> int:
     parser = Parser(
         prog="rlcb tune", description="Measure workers, threads, environments and minibatch on this machine."
     )
-    parser.add_argument("algorithm", choices=tuple(ALGORITHMS), nargs="?", default="ppo", help="default ppo")
+    usual = DEFAULT_ALGORITHM
+    parser.add_argument("algorithm", choices=tuple(ALGORITHMS), nargs="?", default=usual, help=f"default {usual}")
     help_config = "what to tune, default config/<algorithm>_parallel.yaml"
     parser.add_argument("--config", type=Path, metavar="FILE", help=help_config)
     parser.add_argument("--output", type=Path, metavar="FILE", default=Path("config/tuned.yaml"), help="where to write")
@@ -142,7 +143,7 @@ def evaluate(argv: Sequence[str] | None = None, prog: str = "rlcb evaluate", uni
     default = "default the newest under ./benchmarks"
     add("--checkpoint", type=Path, metavar="PATH", help=f"a checkpoint file or a run's directory, {default}")
     if universal:
-        add("--algorithm", choices=("ppo", "impala", "a2c", "a3c"), help="what the checkpoint must be of")
+        add("--algorithm", choices=tuple(ALGORITHMS), help="what the checkpoint must be of")
     add("--env", metavar="NAME", help="another environment of the same shape, default the one trained in")
     add("--num-episodes", type=whole(1, 10**6), default=100, metavar="N", help="episodes to count, default 100")
     add("--num-envs", type=whole(1, 4096), metavar="N", help="played together, default up to 128 with equal shares")

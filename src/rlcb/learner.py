@@ -9,8 +9,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from rlcb.algorithms import algorithm_named
 from rlcb.algorithms.batch import Batch, Samples
-from rlcb.algorithms.table import TABLE
 from rlcb.comm.control import no_heartbeat
 from rlcb.comm.parameters import Parameters, make_parameters
 from rlcb.comm.process_group import ProcessGroup, SoloGroup
@@ -50,7 +50,7 @@ class Learner:
     ):
         """Alone, until `join`; `attach`: where weights and moments are kept, by default in this process's memory."""
         self.policy, self.config, self.generator, self._heartbeat = policy, config, generator, heartbeat
-        self.algorithm = TABLE[config.algorithm]
+        self.algorithm = algorithm_named(config.algorithm)
         self.weights = flattened(policy)
         self._moments = {name: torch.zeros_like(self.weights) for name in MOMENTS[config.training.optimizer]}
         self._steps = torch.zeros((), device=self.weights.device)

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from rlcb.config.load import build_config
 from rlcb.config.plan import Plan
-from rlcb.config.registry import ALGORITHMS, MODES
+from rlcb.config.registry import ALGORITHMS, DEFAULT_ALGORITHM
 from rlcb.config.schema import Config
 from rlcb.console import LINE, note
-from rlcb.envs.families import procgen_game
+from rlcb.envs.families import family_of
 from rlcb.errors import ResourceError, RlcbError, UsageError
 from rlcb.hardware import package_version, prepare_process, resolve_device, usable_cpus
 from rlcb.run.directory import RunDirectory, check_space, checkpoint_bytes, create_run, open_run, read_run
@@ -121,15 +121,16 @@ def _crew(config: Config) -> "Iterator[RayPool | None]":
 
 def refuse_missing_mode(algorithm: str, mode: str) -> None:
     """Refuse a mode that the algorithm does not have."""
-    if mode not in MODES[algorithm]:
+    modes = ALGORITHMS[algorithm].modes
+    if mode not in modes:
         instead = ALGORITHMS[algorithm].instead.get(mode)
         hint = f"; its {mode} form is {instead.upper()}: rlcb train {instead} --mode {mode}" if instead else ""
-        raise UsageError(f"--mode {mode}: {algorithm} has {' and '.join(MODES[algorithm])} alone{hint}")
+        raise UsageError(f"--mode {mode}: {algorithm} has {' and '.join(modes)} alone{hint}")
 
 
 def default_output(algorithm: str, mode: str) -> Path:
     """Where a run goes that was not told where to."""
-    return Path("benchmarks") / (mode if algorithm == "ppo" else f"{algorithm}_{mode}")
+    return Path("benchmarks") / (mode if algorithm == DEFAULT_ALGORITHM else f"{algorithm}_{mode}")
 
 
 def tuned(algorithm: str, config_file: Path | None, env: str | None, output: Path, updates: int) -> int:
@@ -190,7 +191,7 @@ def check_device(config: Config, mode: str) -> None:
     """Refuse a GPU that is not there, or that the mode has no use for."""
     if config.hardware.device == "cuda":
         if mode == "parallel":
-            other = "; use --mode sequential for a GPU" if "sequential" in MODES[config.algorithm] else ""
+            other = "; use --mode sequential for a GPU" if "sequential" in ALGORITHMS[config.algorithm].modes else ""
             raise UsageError(f"--device cuda: parallel {config.algorithm.upper()} runs on CPU cores{other}")
         resolve_device("cuda")
 
@@ -267,7 +268,7 @@ def banner(run: RunDirectory, config: Config, device: str, threads: int) -> str:
     kind = "Timed Benchmark" if timed else "Fixed Steps"
     lines = [LINE, f"{run.algorithm.upper()} {run.mode.capitalize()} Training - {kind}", LINE]
     lines.append(f"Environment: {env.name}")
-    if procgen_game(env.name):
+    if family_of(env.name).has_levels:
         levels = f"{env.num_levels} from {env.start_level}" if env.num_levels else "all"
         lines.append(f"Levels: {levels}, {env.distribution_mode}")
     if run.mode == "parallel":

@@ -13,8 +13,7 @@ from typing import Any
 
 import torch
 
-from rlcb.algorithms.batch import Samples
-from rlcb.algorithms.ppo import make_samples
+from rlcb.algorithms.batch import Samples, make_samples
 from rlcb.comm.control import Control, no_heartbeat
 from rlcb.comm.process_group import SharedMemoryGroup
 from rlcb.config.load import build_config
@@ -32,7 +31,7 @@ def member(rank: int, size: int, control: int, memory: int, result: str) -> None
     before = worker.learner.weights.clone()
     rollout = worker.collector.collect()
     rewards = torch.randn(rollout.rewards.shape, generator=torch.Generator().manual_seed(rank))
-    batch = make_samples(rollout, rewards, 0.999, 0.95)
+    batch = make_samples(rollout, rewards, CONFIG)
     worker.learner.gradient_of(batch)
     norm = worker.learner.parameters.reduce()
     content: dict[str, Any] = {

@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 from torch import nn
 
 from helpers.in_process import rlcb_here
-from rlcb.algorithms.a2c import STATISTICS, a2c_loss
+from rlcb.algorithms.a2c import ALGORITHM, STATISTICS, a2c_loss
 from rlcb.algorithms.batch import Samples
-from rlcb.algorithms.table import TABLE
 from rlcb.config.load import build_config
 from rlcb.config.schema import A2cConfig, Config
 from rlcb.learner import Learner
@@ -168,7 +167,7 @@ def test_whole_updates_are_those_done_by_hand(settings: dict[str, Any], clipped:
 
 def test_with_lambda_1_returns_are_n_step_returns() -> None:
     config, rollout = make_config(gae_lambda=1.0), make_rollout(7)
-    batch = TABLE["a2c"].prepare(rollout, rollout.rewards, config)
+    batch = ALGORITHM.prepare(rollout, rollout.rewards, config)
     expected = np.zeros((T, B))
     for b in range(B):
         for t in range(T):

@@ -7,11 +7,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlcb.algorithms.batch import Unrolls
-from rlcb.algorithms.impala import STATISTICS, impala_loss, make_unrolls
+from rlcb.algorithms.batch import Unrolls, make_unrolls
+from rlcb.algorithms.impala import ALGORITHM, STATISTICS, impala_loss
 from rlcb.algorithms.returns import vtrace
-from rlcb.algorithms.table import TABLE
-from rlcb.config.schema import Config, ImpalaConfig
+from rlcb.config.schema import Config, ImpalaConfig, TrainingConfig
 from rlcb.rollout import Rollout
 
 UNEVEN = ImpalaConfig(
@@ -155,7 +154,7 @@ def test_no_gradient_flows_through_the_targets() -> None:
     policy, (_, _, batch) = tiny_policy(), random_columns(6, 3, 4, seed=1)
     T, B = batch.actions.shape
     config = Config(algorithm="impala", impala=UNEVEN)
-    loss, _ = TABLE["impala"].loss(policy, batch, config)
+    loss, _ = ALGORITHM.loss(policy, batch, config)
     parameters = list(policy.parameters())
     found = torch.cat([gradient.flatten() for gradient in torch.autograd.grad(loss, parameters)])
     with torch.no_grad():
@@ -214,7 +213,7 @@ def test_columns_of_a_rollout() -> None:
     rollout = Rollout(
         normal(generator, T + 1, B, 3), actions, log_probs, values, 100 * rewards, dones, truncation_value
     )
-    columns = make_unrolls(rollout, rewards, 0.9)
+    columns = make_unrolls(rollout, rewards, Config(training=TrainingConfig(gamma=0.9)))
     assert columns.observations is rollout.observations
     assert torch.equal(columns.values, values[:-1])
     for b in range(B):

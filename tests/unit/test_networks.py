@@ -6,7 +6,8 @@ import torch
 
 from rlcb.envs.base import EnvSpec
 from rlcb.errors import UsageError
-from rlcb.networks import PixelConv, flat_nhwc, make_network
+from rlcb.networks import make_network
+from rlcb.networks.layers import PixelConv, flat_nhwc
 
 FRAMES = EnvSpec((64, 64, 3), np.dtype(np.uint8), 15)
 VECTOR = EnvSpec((4,), np.dtype(np.float32), 2)

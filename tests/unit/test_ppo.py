@@ -7,8 +7,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlcb.algorithms.batch import Samples
-from rlcb.algorithms.ppo import STATISTICS, make_samples, ppo_loss
+from rlcb.algorithms.batch import Samples, make_samples
+from rlcb.algorithms.ppo import STATISTICS, ppo_loss
 from rlcb.config.load import build_config
 from rlcb.config.schema import PpoConfig
 from rlcb.execution.worker import Worker
@@ -86,7 +86,7 @@ def learner_and_batch(**values: object) -> tuple[Learner, Samples]:
     worker = make_worker(**values)
     rollout = worker.collector.collect()
     rewards = torch.randn(rollout.rewards.shape, generator=torch.Generator().manual_seed(5))
-    batch = make_samples(rollout, rewards, 0.99, 0.95)
+    batch = make_samples(rollout, rewards, worker.config)
     worker.env.close()
     return worker.learner, batch
 
@@ -179,7 +179,7 @@ def test_explained_variance_of_an_update() -> None:
     worker = make_worker(normalize_rewards=False, n_epochs=1)
     rollout = worker.collector.collect()
     rewards = torch.randn(rollout.rewards.shape, generator=torch.Generator().manual_seed(5))
-    batch = make_samples(rollout, rewards, worker.config.training.gamma, worker.config.training.gae_lambda)
+    batch = make_samples(rollout, rewards, worker.config)
     expected = 1 - float((batch.returns - batch.values).var() / batch.returns.var())
     assert worker.learner.update(rollout, rewards, 1e-4).metrics["value/explained_variance"] == pytest.approx(
         expected, abs=1e-4

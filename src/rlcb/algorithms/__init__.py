@@ -1,1 +1,28 @@
-"""The algorithms: losses as functions on tensors."""
+"""The algorithms: each is a module of pure functions on tensors, gathered in its record ALGORITHM."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+from torch import Tensor, nn
+
+from rlcb.config.registry import ALGORITHMS
+from rlcb.config.schema import Config
+from rlcb.rollout import Rollout
+
+
+@dataclass(frozen=True)
+class Algorithm:
+    """All that the learner knows about an algorithm: what it learns from, its loss, and what its metrics are called."""
+
+    prepare: Callable[[Rollout, Tensor, Config], Any]  # a rollout and its scaled rewards → a Batch
+    loss: Callable[[nn.Module, Any, Config], tuple[Tensor, Tensor]]  # policy and Batch → loss and metrics, as means
+    statistics: tuple[str, ...]  # the names of the metrics, in their order
+    summed: bool = False  # the gradient is that of the samples' sum, not of their mean
+
+
+def algorithm_named(name: str) -> Algorithm:
+    """The record of an algorithm."""
+    record: Algorithm = import_module(f"rlcb.algorithms.{ALGORITHMS[name].module}").ALGORITHM
+    return record

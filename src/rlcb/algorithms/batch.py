@@ -1,9 +1,13 @@
-"""What an update learns from: a rollout's samples one by one, or its environments as whole columns of time."""
+"""What an update learns from: single samples of a rollout, or its environments with all their steps."""
 
 from dataclasses import dataclass, replace
 from typing import Protocol, Self
 
 from torch import Tensor
+
+from rlcb.algorithms.returns import gae
+from rlcb.config.schema import Config
+from rlcb.rollout import Rollout
 
 
 class Batch(Protocol):
@@ -11,11 +15,11 @@ class Batch(Protocol):
 
     @property
     def returns(self) -> Tensor:
-        """What was earned from each step on."""
+        """The return from each step on."""
 
     @property
     def values(self) -> Tensor:
-        """What the policy that acted expected."""
+        """The values that the policy which acted predicted."""
 
     def __len__(self) -> int:
         """The number of items."""
@@ -29,7 +33,7 @@ class Batch(Protocol):
 
 @dataclass(frozen=True)
 class Samples:
-    """Samples [N] in any order: what was seen and done, and what the policy and value were then."""
+    """Samples [N] in any order; `log_probs` and `values` are those of the policy that acted."""
 
     observations: Tensor
     actions: Tensor
@@ -78,3 +82,30 @@ class Unrolls:
 
     def __len__(self) -> int:
         return self.actions.shape[1]
+
+
+def make_samples(rollout: Rollout, rewards: Tensor, config: Config) -> Samples:
+    """The rollout's T × B samples with their advantages (GAE) and returns."""
+    gamma, gae_lambda = config.training.gamma, config.training.gae_lambda
+    earned = rewards + gamma * rollout.truncation_value
+    advantages = gae(earned, rollout.values, rollout.dones, gamma, gae_lambda)
+    values = rollout.values[:-1]
+    return Samples(
+        rollout.observations[:-1].flatten(0, 1),
+        rollout.actions.flatten(),
+        rollout.log_probs.flatten(),
+        values.flatten(),
+        advantages.flatten(),
+        (advantages + values).flatten(),
+    )
+
+
+def make_unrolls(rollout: Rollout, rewards: Tensor, config: Config) -> Unrolls:
+    """The rollout's B environments; their returns are those of the rewards, bootstrapped with the rollout's values."""
+    gamma = config.training.gamma
+    earned = rewards + gamma * rollout.truncation_value
+    values = rollout.values[:-1]
+    returns = gae(earned, rollout.values, rollout.dones, gamma, 1.0) + values
+    return Unrolls(
+        rollout.observations, rollout.actions, rollout.log_probs, earned, rollout.dones, values, returns
+    )  # fmt: skip

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlcb.config.schema import EnvConfig
 from rlcb.console import note
-from rlcb.envs.families import procgen_game
+from rlcb.envs.families import family_of, make_env
 from rlcb.errors import UsageError
 from rlcb.evaluation.request import Request, check_request
 from rlcb.evaluation.results import LINE
@@ -52,12 +52,12 @@ def evaluate(request: Request, titled: bool = False) -> int:
 
 def _window(request: Request, config: EnvConfig) -> Any | None:
     """A window, if one was asked for and can be had; an environment that is to be filmed must be drawable."""
-    from rlcb.evaluation.video import make_pictured, open_window
+    from rlcb.evaluation.video import open_window
 
     if not request.render and not request.video:
         return None
     try:
-        make_pictured(config, 0).close()
+        make_env(config, 1, seed=0, num_threads=0, pictured=True).close()
         window = open_window() if request.render else None
     except UsageError as error:
         if request.video:
@@ -71,7 +71,7 @@ def _window(request: Request, config: EnvConfig) -> Any | None:
 
 def _tracks(request: Request, trained: "LoadedPolicy", env: EnvConfig) -> list[tuple[str, EnvConfig]]:
     """Which levels to play, in which order."""
-    if not procgen_game(env.name):
+    if not family_of(env.name).has_levels:
         if request.levels != "train":
             raise UsageError(f"--levels {request.levels}: {env.name} has no levels to tell apart, only Procgen has")
         return [("train", env)]

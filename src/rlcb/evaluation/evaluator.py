@@ -12,12 +12,13 @@ from torch import nn
 
 from rlcb.config.schema import EnvConfig
 from rlcb.console import Console, warn
+from rlcb.envs.families import make_env
 from rlcb.errors import ResourceError
-from rlcb.evaluation.play import Actor, Tally, default_num_envs, make_watched, play, quotas_of, seeds_of
+from rlcb.evaluation.play import Actor, Tally, default_num_envs, play, quotas_of, seeds_of
 from rlcb.evaluation.policy import LoadedPolicy
 from rlcb.evaluation.request import Request
 from rlcb.evaluation.results import Evaluation, EvaluationFile, evaluation_of, interval_words, results_block
-from rlcb.evaluation.video import FPS, MAX_FRAMES, Frame, make_pictured, show, watch, write_video
+from rlcb.evaluation.video import FPS, MAX_FRAMES, Frame, show, watch, write_video
 from rlcb.signals import StopRequest
 
 WRITE_EVERY = 5.0  # seconds between partial results
@@ -66,7 +67,7 @@ class Evaluator:
             return
         num_envs = self.request.num_envs or default_num_envs(self.request.num_episodes)
         acting, seed = seeds_of(self.request.seed, _STREAMS[levels])
-        env = make_watched(config, num_envs, seed, self._threads if self._threads > 1 else 0)
+        env = make_env(config, num_envs, seed, self._threads if self._threads > 1 else 0)
         started = written = time.perf_counter()
         stored = 0
         with (
@@ -125,7 +126,7 @@ class Evaluator:
     def _frames(self, config: EnvConfig) -> Iterator[Frame]:
         """Pictures of the policy at play, as long as no signal comes."""
         acting, seed = seeds_of(self.request.seed, _STREAMS["pictures"])
-        with contextlib.closing(make_pictured(config, seed)) as env:
+        with contextlib.closing(make_env(config, 1, seed, num_threads=0, pictured=True)) as env:
             for frame in watch(env, self.actor(acting)):
                 yield frame
                 if self.stop.signal:

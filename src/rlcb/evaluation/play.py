@@ -9,63 +9,10 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from rlcb.config.schema import EnvConfig
-from rlcb.envs.base import refuse_infinite
+from rlcb.envs.base import VectorEnv, refuse_infinite
 from rlcb.envs.episodes import Episode, EpisodeCounter
-from rlcb.envs.families import procgen_game
-from rlcb.envs.gymnasium import GymnasiumEnv
-from rlcb.envs.procgen import ProcgenEnv
 
 _STREAM = 0x5EED  # keeps these random numbers apart from training's, whatever the seeds
-
-
-class WatchedProcgen(ProcgenEnv):
-    """Procgen that also tells whether levels were completed, and can go on with some of its copies alone."""
-
-    def __init__(self, config: EnvConfig, num_envs: int, seed: int, num_threads: int):
-        super().__init__(config, num_envs, seed, num_threads)
-        self._settings = (config, seed, num_threads)
-
-    def completed(self) -> NDArray[np.bool_]:
-        """For each copy, whether its last finished episode completed the level [B]."""
-        return np.array([info["prev_level_complete"] for info in self._env.get_info()], np.bool_)
-
-    def only(self, copies: list[int]) -> "WatchedProcgen":
-        """These copies as they are, in an environment of their own; this one is closed."""
-        states = self.get_state()
-        self.close()
-        config, seed, num_threads = self._settings
-        smaller = WatchedProcgen(config, len(copies), seed, num_threads)
-        smaller.set_state([states[copy] for copy in copies])
-        return smaller
-
-
-class WatchedGymnasium(GymnasiumEnv):
-    """A Gymnasium environment that can go on with some of its copies alone."""
-
-    def completed(self) -> None:
-        """Gymnasium knows no levels."""
-
-    def only(self, copies: list[int]) -> "WatchedGymnasium":
-        """Go on with these copies; the others are closed."""
-        for index in set(range(self.num_envs)) - set(copies):
-            self._envs[index].close()
-        self.num_envs, self._observations = len(copies), self._observations[copies]
-        self._envs = [self._envs[copy] for copy in copies]
-        self._identity = [self._identity[copy] for copy in copies]
-        self._episode = [self._episode[copy] for copy in copies]
-        self._actions = [self._actions[copy] for copy in copies]
-        return self
-
-
-Watched = WatchedProcgen | WatchedGymnasium
-
-
-def make_watched(config: EnvConfig, num_envs: int, seed: int, num_threads: int) -> Watched:
-    """The environments to evaluate in."""
-    if procgen_game(config.name):
-        return WatchedProcgen(config, num_envs, seed, num_threads)
-    return WatchedGymnasium(config.name, num_envs, seed)
 
 
 @dataclass(frozen=True)
@@ -148,7 +95,7 @@ def seeds_of(seed: int, stream: int) -> tuple[int, int]:
     return int(acting), int(envs >> 1)
 
 
-def play(env: Watched, actor: Actor, quotas: list[int]) -> Generator[Tally]:
+def play(env: VectorEnv, actor: Actor, quotas: list[int]) -> Generator[Tally]:
     """Play until every env has filled its quota; yields the same tally after every step. Closes `env`.
 
     Counting the first episodes to finish would prefer short ones. A quota per env takes every episode that was begun.

@@ -11,13 +11,14 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from rlcb.config.registry import MODES
 from rlcb.config.schema import EnvConfig
 from rlcb.console import note, warn
 from rlcb.envs.base import EnvSpec
-from rlcb.envs.families import canonical_env_name, modes_of, procgen_game, spec_of
+from rlcb.envs.families import canonical_env_name, missing_mode, spec_of
 from rlcb.errors import CheckpointUnusable, RlcbError, UsageError
 from rlcb.networks import make_network
-from rlcb.run.checkpoint import MODES, load_checkpoint, load_newest
+from rlcb.run.checkpoint import load_checkpoint, load_newest
 from rlcb.run.directory import read_run
 
 BENCHMARKS = Path("benchmarks")  # where runs go unless told otherwise
@@ -110,10 +111,8 @@ def environment_for(trained: LoadedPolicy, name: str | None) -> tuple[EnvConfig,
         env = trained.env.model_copy(update={"name": canonical_env_name(name or trained.env.name)})
     except UsageError as error:
         raise UsageError(f"--env: {error}" if name else f"{trained.path}: {error}") from None
-    game = procgen_game(env.name)
-    if game and env.distribution_mode not in modes_of(game):
-        modes = ", ".join(modes_of(game))
-        raise UsageError(f"--env: {game} has no mode {env.distribution_mode!r}, which the run used; it has {modes}")
+    if problem := missing_mode(env):
+        raise UsageError(f"--env: the run's distribution mode does not exist there: {problem}")
     found = spec_of(env)
     if env.name != trained.env.name:
         expected = spec_of(trained.env)

@@ -12,8 +12,7 @@ import numpy as np
 from rlcb.analysis.intervals import student_interval, welch_error
 from rlcb.config.schema import EnvConfig
 from rlcb.console import warn
-from rlcb.envs.families import procgen_game
-from rlcb.envs.score_ranges import has_success, normalized_score
+from rlcb.envs.families import family_of, has_success, normalized_score
 from rlcb.errors import ResourceError
 from rlcb.files import write_json
 
@@ -68,15 +67,15 @@ def evaluation_of(
     seconds: float,
 ) -> Evaluation:
     """All figures of the episodes; `played` says how they came about (levels, policy, seed, …)."""
-    procgen = procgen_game(env.name) is not None
-    mode = env.distribution_mode if procgen else None
+    has_levels = family_of(env.name).has_levels
+    mode = env.distribution_mode if has_levels else None
     mean, successes = float(np.mean(rewards)), sum(completed)
     success = has_success(env.name)
     return {
         "env": env.name,
         "levels": played["levels"],
-        "num_levels": env.num_levels if procgen else None,
-        "start_level": env.start_level if procgen else None,
+        "num_levels": env.num_levels if has_levels else None,
+        "start_level": env.start_level if has_levels else None,
         "distribution_mode": mode,
         "policy": played["policy"],
         "seed": played["seed"],

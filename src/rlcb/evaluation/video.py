@@ -17,10 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rlcb.config.schema import EnvConfig
-from rlcb.envs.families import procgen_game
-from rlcb.envs.gymnasium import GymnasiumEnv
-from rlcb.envs.procgen import ProcgenEnv
+from rlcb.envs.base import VectorEnv
 from rlcb.errors import ResourceError, UsageError
 from rlcb.files import TEMPORARY
 
@@ -38,66 +35,7 @@ _GIF_DELAYS = (70, 60, 70)  # GIF counts in hundredths of a second: three such f
 Frame = NDArray[np.uint8]
 
 
-class PicturedProcgen(ProcgenEnv):
-    """One copy of a game that also draws itself in 512×512."""
-
-    def __init__(self, config: EnvConfig, seed: int):
-        super().__init__(config, 1, seed, 0)
-        self.close()
-        from procgen import ProcgenGym3Env
-
-        self._env = ProcgenGym3Env(
-            num=1,
-            env_name=procgen_game(config.name),
-            distribution_mode=config.distribution_mode,
-            num_levels=config.num_levels,
-            start_level=config.start_level,
-            rand_seed=seed,
-            num_threads=0,
-            render_mode="rgb_array",
-        )
-
-    def frame(self) -> Frame:
-        """The picture of this moment."""
-        return np.asarray(self._env.get_info()[0]["rgb"])
-
-
-class PicturedGymnasium(GymnasiumEnv):
-    """One copy of a Gymnasium environment that also draws itself."""
-
-    def __init__(self, name: str, seed: int):
-        super().__init__(name, 1, seed)
-        self.close()
-        import gymnasium
-
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # what matters comes as an error too
-                self._envs = [gymnasium.make(name, render_mode="rgb_array")]
-            self._episode = [-1]
-            self._observations[0] = self._restart(0)
-            self.frame()
-        except Exception as error:  # a third party's drawing may raise anything, most often for want of a package
-            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-            raise UsageError(f"--video, --render: {name} cannot be drawn: {reason}") from None
-
-    def frame(self) -> Frame:
-        """The picture of this moment."""
-        picture = np.asarray(self._envs[0].render())
-        if picture.dtype != np.uint8 or picture.ndim != 3:
-            raise ValueError(f"its pictures are {picture.dtype} of shape {picture.shape}")
-        return picture
-
-
-Pictured = PicturedProcgen | PicturedGymnasium
-
-
-def make_pictured(config: EnvConfig, seed: int) -> Pictured:
-    """A copy of the environment that can be watched."""
-    return PicturedProcgen(config, seed) if procgen_game(config.name) else PicturedGymnasium(config.name, seed)
-
-
-def watch(env: Pictured, actor: "Actor", episodes: int = EPISODES, max_frames: int = MAX_FRAMES) -> Iterator[Frame]:
+def watch(env: VectorEnv, actor: "Actor", episodes: int = EPISODES, max_frames: int = MAX_FRAMES) -> Iterator[Frame]:
     """The pictures of some whole episodes, or as much of them as the limit allows."""
     everyone = np.zeros(1, np.int64)
     observations = env.observe()

@@ -17,15 +17,15 @@ from typing import Any
 import torch
 
 from rlcb import __version__
+from rlcb.config.registry import MODES
 from rlcb.config.schema import Config
-from rlcb.envs.families import procgen_game
+from rlcb.envs.families import environment_identity, family_of
 from rlcb.errors import CheckpointUnusable
 from rlcb.files import write_whole
 from rlcb.hardware import package_version
 from rlcb.run.state import Arrays, Progress, RunState, RunTotals, SharedState, WorkerState
 
 FORMAT = 1
-MODES = ("sequential", "parallel")
 _LABEL = b"rlcb-sha256:"
 _COMMENT = len(_LABEL) + 64
 _END_RECORD = b"PK\x05\x06"  # ZIP's last record: 22 bytes, of which the last two give the comment's length
@@ -40,7 +40,7 @@ def to_content(config: Config, state: RunState, totals: RunTotals) -> dict[str, 
         "meta": {
             "format": FORMAT,
             "algorithm": config.algorithm,
-            "env": environment_identity(config),
+            "env": environment_identity(config.env),
             "env_steps": shared.progress.env_steps,
             "updates": shared.progress.updates,
             "config": json.dumps(config.as_used()),
@@ -113,22 +113,13 @@ def _as_arrays(tensors: dict[str, torch.Tensor]) -> Arrays:
 
 def _refuse_foreign(path: str, meta: dict[str, Any], config: Config) -> None:
     """A state of another game must never reach the game's own code: it trusts what it is given."""
-    expected = {"algorithm": config.algorithm, "env": environment_identity(config)}
-    if procgen_game(config.env.name):
-        expected["procgen-mirror"] = package_version("procgen-mirror") or ""
+    expected = {"algorithm": config.algorithm, "env": environment_identity(config.env)}
+    if package := family_of(config.env.name).state_package:
+        expected[package] = package_version(package) or ""
     found = {**meta, **meta.get("versions", {})}
     for key, value in expected.items():
         if found.get(key) != value:
             raise CheckpointUnusable(f"{path}: made with {key} {found.get(key)}, this run has {value}")
-
-
-def environment_identity(config: Config) -> str:
-    """The environment and its settings in one line: equal lines mean interchangeable states."""
-    env = config.env
-    if not procgen_game(env.name):
-        return f"{env.name} num_envs={env.num_envs}"
-    levels = f"{env.distribution_mode} num_levels={env.num_levels} start_level={env.start_level}"
-    return f"{env.name} {levels} num_envs={env.num_envs}"
 
 
 def save_checkpoint(path: Path, content: dict[str, Any]) -> None:

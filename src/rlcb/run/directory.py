@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from rlcb.config.load import build_config
-from rlcb.config.registry import MODES
+from rlcb.config.registry import ALGORITHMS
 from rlcb.config.schema import Config
-from rlcb.envs.families import procgen_game
+from rlcb.envs.families import family_of
 from rlcb.errors import CheckpointUnusable, ResourceError, UsageError
 from rlcb.files import Appender, sign_lock, sweep, try_lock, write_json, write_whole
 
@@ -97,7 +97,7 @@ def read_run(path: Path) -> tuple[Config, str, str]:
         algorithm, mode = str(identity["algorithm"]), str(identity["mode"])
     except (ValueError, KeyError, TypeError):
         raise CheckpointUnusable(f"{path / 'run.json'}: damaged") from None
-    if mode not in MODES.get(algorithm, ()):
+    if algorithm not in ALGORITHMS or mode not in ALGORITHMS[algorithm].modes:
         raise CheckpointUnusable(f"{path / 'run.json'}: names {algorithm} {mode}, which this version does not know")
     return build_config(path / "config.yaml", {}, mode=mode, algorithm=algorithm), algorithm, mode
 
@@ -167,8 +167,7 @@ def _set_aside(path: Path, note: Note) -> None:
 
 def checkpoint_bytes(config: Config) -> int:
     """The size of a checkpoint, roughly: weights with two moments, and the environments' states."""
-    per_env = 50_000 if procgen_game(config.env.name) else 2_000
-    return 3 * 4 * 700_000 + per_env * config.env.num_envs
+    return 3 * 4 * 700_000 + family_of(config.env.name).state_bytes * config.env.num_envs
 
 
 def check_space(run: RunDirectory, size: int, keep: int) -> None:

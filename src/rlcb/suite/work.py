@@ -7,7 +7,7 @@ from pathlib import Path
 from statistics import fmean
 
 from rlcb.config.schema import Config
-from rlcb.envs.families import canonical_env_name, procgen_game
+from rlcb.envs.families import canonical_env_name, family_of
 from rlcb.errors import ResourceError
 from rlcb.signals import StopRequest
 from rlcb.suite.display import Display, clock, time_note
@@ -171,7 +171,7 @@ def start_training(run: SuiteRun, output: Path) -> Child:
 
 def _levels(config: Config, game: str) -> tuple[str, ...]:
     """What to evaluate on: also unseen levels, where there are any."""
-    return ("train", "unseen") if procgen_game(game) and config.env.num_levels else ("train",)
+    return ("train", "unseen") if family_of(game).has_levels and config.env.num_levels else ("train",)
 
 
 def is_evaluated(run: SuiteRun, config: Config, episodes: int) -> bool:
