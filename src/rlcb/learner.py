@@ -1,8 +1,8 @@
 """Learning: policy and optimizer; a rollout in, an update out."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -85,31 +85,33 @@ class Learner:
         statistics, norms, skipped, bad_batch = [], [], 0, None
         for step, chosen in enumerate(indices):
             self._heartbeat()
-            minibatch = batch.select(chosen)
-            if scales is not None:
-                minibatch = minibatch.scaled(*scales[step])
-            figures = self.gradient_of(minibatch)
+            minibatch = select(batch, chosen)
+            if scales is not None and isinstance(minibatch, Samples):
+                mean, deviation = scales[step]
+                minibatch = replace(minibatch, advantages=(minibatch.advantages - mean) / deviation)
+            metrics = self.gradient_of(minibatch)
             norm = self.parameters.reduce()
             if not torch.isfinite(norm):
                 skipped, bad_batch = skipped + 1, minibatch
                 continue
             self.step(norm)
-            statistics.append(figures)
+            statistics.append(metrics)
             norms.append(norm)
         return Update(self._metrics(batch, statistics, norms, learning_rate), skipped, bad_batch)
 
     def gradient_of(self, minibatch: Batch) -> Tensor:
-        """Fill `gradient` with the minibatch's, piece by piece if asked to; returns the loss's figures."""
+        """Fill `gradient` with the minibatch's, piece by piece if asked to; returns the loss's metrics."""
         total = torch.zeros(len(self.algorithm.statistics), device=self.weights.device)
         # The group averages its gradients, so a sum over all samples is the mean times their number in all ranks.
         factor = self.config.minibatch_size if self.algorithm.summed else 1
-        for number, piece in enumerate(minibatch.split(self._piece_size(len(minibatch)))):
-            loss, figures = self.algorithm.loss(self.policy, piece, self.config)
+        for number, piece in enumerate(split(minibatch, self._piece_size(len(minibatch)))):
+            logits, values = self.policy(piece.observations.flatten(0, piece.item_dim))
+            loss, metrics = self.algorithm.loss(logits, values, piece, self.config)
             share = len(piece) / len(minibatch)
             found = torch.autograd.grad(loss * (share * factor), self._policy_parameters)
             for gradient, part in zip(self._gradients, found, strict=True):
                 gradient.add_(part) if number else gradient.copy_(part)
-            total += figures * share
+            total += metrics * share
         return total
 
     def _piece_size(self, items: int) -> int:
@@ -175,6 +177,20 @@ class Learner:
         self.policy.load_state_dict({name: torch.as_tensor(array) for name, array in policy.items()})
         for name, tensor in {"step": self._steps, **self._moments}.items():
             tensor.copy_(torch.as_tensor(optimizer[name]))
+
+
+BatchType = TypeVar("BatchType", bound=Batch)
+
+
+def select(batch: BatchType, indices: Tensor) -> BatchType:
+    """The items of a batch at these positions."""
+    return type(batch)(*(tensor.index_select(batch.item_dim, indices) for tensor in vars(batch).values()))
+
+
+def split(batch: BatchType, size: int) -> list[BatchType]:
+    """Pieces of at most `size` items, in order."""
+    columns = (tensor.split(size, dim=batch.item_dim) for tensor in vars(batch).values())
+    return [type(batch)(*pieces) for pieces in zip(*columns, strict=True)]
 
 
 def _copies(tensors: dict[str, Tensor]) -> Arrays:

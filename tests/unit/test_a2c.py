@@ -55,7 +55,7 @@ def test_loss_is_the_slow_one(n: int, num_actions: int, seed: int, ent_coef: flo
     batch, logits, values = (
         Samples(normal(n, 3), actions, normal(n), normal(n), normal(n), normal(n)), normal(n, num_actions), normal(n)
     )  # fmt: skip
-    loss, figures = a2c_loss(logits, values, batch, a2c)
+    loss, figures = a2c_loss(logits, values, batch, Config(algorithm="a2c", a2c=a2c))
     expected = slow_loss(logits, values, batch, a2c)
     assert float(loss) == pytest.approx(expected["loss/total"])
     assert dict(zip(STATISTICS, figures.tolist(), strict=True)) == pytest.approx(expected)

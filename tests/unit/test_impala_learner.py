@@ -9,7 +9,7 @@ from rlcb.algorithms.batch import Unrolls
 from rlcb.algorithms.impala import STATISTICS
 from rlcb.config.load import build_config
 from rlcb.execution.worker import Worker
-from rlcb.learner import Learner, pieces_of
+from rlcb.learner import Learner, pieces_of, select
 from rlcb.rollout import Rollout
 
 
@@ -30,7 +30,7 @@ def test_the_gradient_is_that_of_the_sum_over_the_samples(name: str) -> None:
     learner, batch = learner_and_batch(name=name)
     assert learner.config.minibatch_size == 128 == batch.actions.numel()
     figures = learner.gradient_of(batch)
-    loss, statistics = learner.algorithm.loss(learner.policy, batch, learner.config)
+    loss, statistics = learner.algorithm.loss(*learner.policy(batch.observations.flatten(0, 1)), batch, learner.config)
     mean = torch.autograd.grad(loss, list(learner.policy.parameters()))
     expected = 128 * torch.cat([gradient.flatten() for gradient in mean])
     assert float((learner.gradient - expected).norm() / expected.norm()) < 1e-5
@@ -80,7 +80,7 @@ def test_an_update_takes_every_environment_once_per_epoch() -> None:
     prepared = other.algorithm.prepare(rollout, rollout.rewards, other.config)
     orders = [torch.randperm(8, generator=other.generator) for _ in range(2)]
     for chosen in torch.cat(orders).split(2):
-        other.gradient_of(prepared.select(chosen))
+        other.gradient_of(select(prepared, chosen))
         other.step(other.parameters.reduce())
     update = learner.update(rollout, rollout.rewards, learner.config.training.learning_rate)
     assert update.skipped_steps == 0

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from rlcb.config.registry import ALGORITHMS
 from rlcb.config.schema import Config
@@ -17,7 +17,8 @@ class Algorithm:
     """All that the learner knows about an algorithm: what it learns from, its loss, and what its metrics are called."""
 
     prepare: Callable[[Rollout, Tensor, Config], Any]  # a rollout and its scaled rewards → a Batch
-    loss: Callable[[nn.Module, Any, Config], tuple[Tensor, Tensor]]  # policy and Batch → loss and metrics, as means
+    # logits [N, A] and values [N] of the batch's observations, and the Batch → loss and metrics, as means
+    loss: Callable[[Tensor, Tensor, Any, Config], tuple[Tensor, Tensor]]
     statistics: tuple[str, ...]  # the names of the metrics, in their order
     summed: bool = False  # the gradient is that of the samples' sum, not of their mean
 

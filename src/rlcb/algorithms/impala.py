@@ -1,11 +1,11 @@
 """IMPALA's objective (Espeholt et al. 2018): an actor-critic that V-trace corrects for the policy that acted."""
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from rlcb.algorithms import Algorithm
-from rlcb.algorithms.batch import Unrolls, make_unrolls
-from rlcb.algorithms.returns import vtrace
+from rlcb.algorithms.batch import Unrolls
+from rlcb.algorithms.returns import make_unrolls, vtrace
 from rlcb.config.schema import Config, ImpalaConfig
 
 STATISTICS = ("loss/total", "loss/policy", "loss/value", "loss/entropy", "policy/approx_kl",
@@ -46,13 +46,10 @@ def impala_loss(
     return loss, statistics
 
 
-def _loss(policy: nn.Module, batch: Unrolls, config: Config) -> tuple[Tensor, Tensor]:
+def _loss(logits: Tensor, values: Tensor, batch: Unrolls, config: Config) -> tuple[Tensor, Tensor]:
     T, B = batch.actions.shape
-    logits, values = policy(batch.observations.flatten(0, 1))
-    training = config.training
-    return impala_loss(
-        logits[: T * B].view(T, B, -1), values.view(T + 1, B), batch, config.impala, training.gamma, training.gae_lambda
-    )
+    logits, values, training = logits[: T * B].view(T, B, -1), values.view(T + 1, B), config.training
+    return impala_loss(logits, values, batch, config.impala, training.gamma, training.gae_lambda)
 
 
 ALGORITHM = Algorithm(make_unrolls, _loss, STATISTICS, summed=True)

@@ -1,17 +1,19 @@
 """PPO's objective (Schulman et al. 2017)."""
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from rlcb.algorithms import Algorithm
-from rlcb.algorithms.batch import Samples, make_samples
-from rlcb.config.schema import Config, PpoConfig
+from rlcb.algorithms.batch import Samples
+from rlcb.algorithms.returns import make_samples
+from rlcb.config.schema import Config
 
 STATISTICS = ("loss/total", "loss/policy", "loss/value", "loss/entropy", "policy/approx_kl", "policy/clip_fraction")
 
 
-def ppo_loss(logits: Tensor, values: Tensor, batch: Samples, ppo: PpoConfig) -> tuple[Tensor, Tensor]:
+def ppo_loss(logits: Tensor, values: Tensor, batch: Samples, config: Config) -> tuple[Tensor, Tensor]:
     """The loss to minimise and, detached, the metrics named in STATISTICS; all are means over the samples."""
+    ppo = config.ppo
     log_policy = torch.log_softmax(logits, dim=1)
     log_probs = log_policy.gather(1, batch.actions.unsqueeze(1)).squeeze(1)
     log_ratio = log_probs - batch.log_probs
@@ -34,9 +36,4 @@ def ppo_loss(logits: Tensor, values: Tensor, batch: Samples, ppo: PpoConfig) -> 
     return loss, statistics
 
 
-def _loss(policy: nn.Module, batch: Samples, config: Config) -> tuple[Tensor, Tensor]:
-    logits, values = policy(batch.observations)
-    return ppo_loss(logits, values, batch, config.ppo)
-
-
-ALGORITHM = Algorithm(make_samples, _loss, STATISTICS)
+ALGORITHM = Algorithm(make_samples, ppo_loss, STATISTICS)

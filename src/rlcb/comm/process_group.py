@@ -36,6 +36,11 @@ class CommSeconds:
     reduce: float = 0.0  # averaging gradients
     wait: float = 0.0  # waiting for other ranks
 
+    @property
+    def total(self) -> float:
+        """Both together."""
+        return self.reduce + self.wait
+
     def reset(self) -> None:
         """Begin another update."""
         self.reduce = self.wait = 0.0

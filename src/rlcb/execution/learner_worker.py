@@ -19,7 +19,7 @@ from rlcb.comm.versioned_weights import VersionedWeights
 from rlcb.envs.episodes import Episode, EpisodeCounter
 from rlcb.envs.families import spec_of
 from rlcb.execution.entry import WorkerContext
-from rlcb.execution.loop import update_from
+from rlcb.execution.loop import crossing_seconds, finish_update
 from rlcb.execution.messages import GetShared, Learn, Learned, LearnerSetup, LearnerState, Started
 from rlcb.execution.worker import load_shared, make_normalizer, make_policy, seeds, shared_state
 from rlcb.learner import Learner
@@ -101,17 +101,16 @@ class LearnerWorker:
         # An actor may have had the policy of an update that was lost with its learner.
         lags = [max(self.progress.updates - ticket.version, 0) for ticket in order.tickets]
         rollout, rewards, episodes = self._gather(order.tickets)
-        update, seconds = update_from(
-            self.learner, self.progress, rollout, rewards, order.learning_rate, self._setup.dumps
-        )
+        update = self.learner.update(rollout, rewards, order.learning_rate)
+        finish_update(self.learner, self.progress, update, self._setup.dumps)
         if group.rank == 0:
             self._publish()
-        crossing = group.seconds.reduce + group.seconds.wait if group.size > 1 else 0.0
-        seconds["learning"] = time.perf_counter() - started - crossing
+        crossing = crossing_seconds(group)
+        learning = time.perf_counter() - started - sum(crossing.values())
         return Learned(
             state=self._state(),
             metrics={**update.metrics, "lag/mean": float(np.mean(lags)), "lag/max": max(lags)},
-            seconds={**seconds, "rollouts": waited},
+            seconds={"learning": learning, **crossing, "rollouts": waited},
             skipped_steps=update.skipped_steps,
             episodes=episodes,
             shared=self.shared_state() if order.save and group.rank == 0 else None,

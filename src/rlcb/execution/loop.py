@@ -6,8 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
-from torch import Tensor
 
+from rlcb.comm.process_group import ProcessGroup
 from rlcb.errors import Diverged
 from rlcb.execution.schedule import Schedule, ending
 from rlcb.execution.worker import Worker
@@ -84,32 +84,30 @@ def _agree(
 
 def learn(worker: Worker, rollout: Rollout, learning_rate: float, dumps: Path) -> tuple[Update, dict[str, float]]:
     """Learn from a rollout that this worker has collected; returns also where the time of the update went."""
-    group, collector = worker.group, worker.collector
+    group, collector, rewards = worker.group, worker.collector, rollout.rewards
     group.seconds.reset()
-    rewards = rollout.rewards
     if worker.config.training.normalize_rewards:
         dones = rollout.dones.cpu().numpy()
         scaled = worker.normalizer(rewards.numpy(), dones, lambda x: group.sum(torch.from_numpy(x)).numpy())
         rewards = torch.from_numpy(scaled)
-    update, seconds = update_from(
-        worker.learner, worker.progress, rollout, rewards.to(worker.device), learning_rate, dumps
-    )
-    return update, {"env": collector.env_seconds, "acting": collector.acting_seconds, **seconds}
+    started, crossed = time.perf_counter(), group.seconds.total
+    update = worker.learner.update(rollout, rewards.to(worker.device), learning_rate)
+    learning = time.perf_counter() - started - (group.seconds.total - crossed)
+    finish_update(worker.learner, worker.progress, update, dumps)
+    seconds = {"env": collector.env_seconds, "acting": collector.acting_seconds, "learning": learning}
+    return update, {**seconds, **crossing_seconds(group)}
 
 
-def update_from(
-    learner: Learner, progress: Progress, rollout: Rollout, rewards: Tensor, learning_rate: float, dumps: Path
-) -> tuple[Update, dict[str, float]]:
-    """One update of the weights from a rollout and its scaled rewards, counted and checked for divergence."""
-    config, comm = learner.config, learner.group.seconds
-    started, crossing = time.perf_counter(), comm.reduce + comm.wait
-    update = learner.update(rollout, rewards, learning_rate)
-    learning = time.perf_counter() - started - (comm.reduce + comm.wait - crossing)
-    progress.count(config.rollout_size, update.skipped_steps)
+def finish_update(learner: Learner, progress: Progress, update: Update, dumps: Path) -> None:
+    """Count an update, and end the run when optimizer steps that are not finite do not stop."""
+    progress.count(learner.config.rollout_size, update.skipped_steps)
     if learner.group.rank == 0:  # all ranks see the same; the first one tells
         _refuse_divergence(progress, update, dumps)
-    crossed = {"allreduce": comm.reduce, "waiting": comm.wait} if learner.group.size > 1 else {}
-    return update, {"learning": learning, **crossed}
+
+
+def crossing_seconds(group: ProcessGroup) -> dict[str, float]:
+    """Where the time of an update went in exchange with other processes, if there are any."""
+    return {"allreduce": group.seconds.reduce, "waiting": group.seconds.wait} if group.size > 1 else {}
 
 
 def _refuse_divergence(progress: Progress, update: Update, dumps: Path) -> None:
