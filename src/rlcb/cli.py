@@ -95,7 +95,7 @@ def _add_common(parser: Parser, output_dir: str) -> None:
 def _trained(prog: str, arguments: argparse.Namespace, algorithm: str, mode: str | None) -> int:
     """Run a training command."""
     from rlcb.config.yaml_file import parse_scalar
-    from rlcb.train import launch
+    from rlcb.train import Request, train
 
     reserved = ("algorithm", "mode", "config", "output_dir", "resume")
     given = {key: value for key, value in vars(arguments).items() if key not in reserved and value is not None}
@@ -110,7 +110,7 @@ def _trained(prog: str, arguments: argparse.Namespace, algorithm: str, mode: str
                 print(f"{prog}: error: {same}", file=sys.stderr)
                 return 2
     where = (arguments.config, arguments.output_dir, arguments.resume)
-    return answered(prog, lambda: launch(prog, algorithm, mode, overrides, *where))
+    return answered(prog, lambda: train(Request(prog, algorithm, mode, overrides, *where)))
 
 
 def tune_verb(argv: Sequence[str]) -> int:
@@ -128,10 +128,15 @@ def tune_verb(argv: Sequence[str]) -> int:
     )
     add_keys(parser, ("name",))
     arguments = parser.parse(argv)
-    from rlcb.train import tuned
+    from rlcb.config.tune import tune
+    from rlcb.train import new_config
 
-    where = (arguments.config, arguments.name, arguments.output, arguments.updates)
-    return answered(parser.prog, lambda: tuned(arguments.algorithm, *where))
+    def work() -> int:
+        overrides = {"name": (flag_of("name"), arguments.name)} if arguments.name else {}
+        config = new_config(arguments.algorithm, "parallel", arguments.config, overrides)
+        return tune(config, arguments.output, arguments.updates)
+
+    return answered(parser.prog, work)
 
 
 def evaluate(argv: Sequence[str] | None = None, prog: str = "rlcb evaluate", universal: bool = True) -> int:

@@ -31,7 +31,7 @@ def evaluate(request: Request, titled: bool = False) -> int:
     from rlcb.evaluation.policy import build_policy, environment_for, find_policy
 
     torch.set_num_threads(threads)
-    device = resolve_device(request.device)
+    device = resolve_device(request.device, threads)
     trained = find_policy(request.checkpoint, request.algorithm)
     env, spec = environment_for(trained, request.env)
     tracks = _tracks(request, trained, env)

@@ -53,17 +53,17 @@ class RunDirectory:
             os.close(descriptor)
 
 
-def create_run(path: Path, config: Config, algorithm: str, mode: str, note: Note) -> RunDirectory:
+def create_run(path: Path, config: Config, mode: str, note: Note) -> RunDirectory:
     """Make a new run directory; a run that is already there is moved aside, never overwritten."""
     if path.exists() and not path.is_dir():
         raise UsageError(f"--output-dir {path}: is a file")
-    for folder in _roots(path, config, algorithm, mode):
+    for folder in _roots(path, config, mode):
         if _holds_run(folder):
             os.close(_lock(folder, note))
             _set_aside(folder, note)
     if any(entry.is_file() for part in ("checkpoints", "logs") for entry in (path / part).rglob("*")):
         raise UsageError(f"--output-dir {path}: holds files that are not a run's; choose another directory")
-    run = _open(path, config, algorithm, mode, note)
+    run = _open(path, config, mode, note)
     _identify(run)
     write_whole(path / "config.yaml", config.to_yaml().encode())
     return run
@@ -74,12 +74,12 @@ def _identify(run: RunDirectory) -> None:
     write_json(run.path / "run.json", identity)
 
 
-def open_run(path: Path, config: Config, algorithm: str, mode: str, note: Note) -> RunDirectory:
+def open_run(path: Path, config: Config, mode: str, note: Note) -> RunDirectory:
     """Open an existing run directory to go on in it."""
-    run = _open(path, config, algorithm, mode, note)
+    run = _open(path, config, mode, note)
     before = json.loads((path / "run.json").read_text(encoding="utf-8"))["mode"]
     if before != mode:
-        run = replace(run, earlier_logs=_folders(path, config, algorithm, before)[1])
+        run = replace(run, earlier_logs=_folders(path, config, before)[1])
         _identify(run)
     for folder in (run.path, run.checkpoints):
         for name in sweep(folder):
@@ -88,8 +88,8 @@ def open_run(path: Path, config: Config, algorithm: str, mode: str, note: Note) 
     return run
 
 
-def read_run(path: Path) -> tuple[Config, str, str]:
-    """Configuration, algorithm and mode of the run in a directory."""
+def read_run(path: Path) -> tuple[Config, str]:
+    """Configuration and mode of the run in a directory."""
     if not (path / "run.json").is_file() or not (path / "config.yaml").is_file():
         raise CheckpointUnusable(f"{path}: holds no run to resume (no run.json and config.yaml)")
     try:
@@ -99,20 +99,20 @@ def read_run(path: Path) -> tuple[Config, str, str]:
         raise CheckpointUnusable(f"{path / 'run.json'}: damaged") from None
     if algorithm not in ALGORITHMS or mode not in ALGORITHMS[algorithm].modes:
         raise CheckpointUnusable(f"{path / 'run.json'}: names {algorithm} {mode}, which this version does not know")
-    return build_config(path / "config.yaml", {}, mode=mode, algorithm=algorithm), algorithm, mode
+    return build_config(path / "config.yaml", {}, mode=mode, algorithm=algorithm), mode
 
 
-def _folders(path: Path, config: Config, algorithm: str, mode: str) -> tuple[Path, Path]:
+def _folders(path: Path, config: Config, mode: str) -> tuple[Path, Path]:
     """Where checkpoints and logs go: into the run directory, unless the configuration says otherwise."""
     logging = config.logging
     checkpoints = Path(logging.checkpoint_dir) if logging.checkpoint_dir else path / "checkpoints"
     logs = Path(logging.log_dir) if logging.log_dir else path / "logs"
-    return checkpoints, logs / f"{algorithm.upper()}_{mode.capitalize()}"
+    return checkpoints, logs / f"{config.algorithm.upper()}_{mode.capitalize()}"
 
 
-def _roots(path: Path, config: Config, algorithm: str, mode: str) -> list[Path]:
+def _roots(path: Path, config: Config, mode: str) -> list[Path]:
     """The folders that belong to one run alone: its directory, and what was put outside of it."""
-    outside = [folder for folder in _folders(path, config, algorithm, mode) if path not in folder.parents]
+    outside = [folder for folder in _folders(path, config, mode) if path not in folder.parents]
     return [path, *outside]
 
 
@@ -121,8 +121,8 @@ def _holds_run(folder: Path) -> bool:
     return any((folder / name).exists() for name in names) or any(folder.glob("*_step_*.pt"))
 
 
-def _open(path: Path, config: Config, algorithm: str, mode: str, note: Note) -> RunDirectory:
-    checkpoints, logs = _folders(path, config, algorithm, mode)
+def _open(path: Path, config: Config, mode: str, note: Note) -> RunDirectory:
+    checkpoints, logs = _folders(path, config, mode)
     try:
         for folder in (path, checkpoints, logs):
             folder.mkdir(parents=True, exist_ok=True)
@@ -131,8 +131,8 @@ def _open(path: Path, config: Config, algorithm: str, mode: str, note: Note) -> 
             probe.unlink()
     except OSError as error:
         raise ResourceError(f"{error.filename}: cannot be written to: {error.strerror}") from None
-    locks = tuple((folder, _lock(folder, note)) for folder in _roots(path, config, algorithm, mode))
-    return RunDirectory(path, checkpoints, logs, algorithm, mode, locks)
+    locks = tuple((folder, _lock(folder, note)) for folder in _roots(path, config, mode))
+    return RunDirectory(path, checkpoints, logs, config.algorithm, mode, locks)
 
 
 def _lock(path: Path, note: Note) -> int:

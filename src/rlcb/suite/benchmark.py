@@ -53,9 +53,9 @@ def _divided(pair: str, config: Config) -> Config:
     """Where the number of workers is to be measured, measure it once for all runs: they must be alike."""
     if config.parallel.num_workers != "auto" or not pair.endswith("_parallel"):
         return config
-    from rlcb.config.tune import decided
+    from rlcb.config.plan import decided
 
-    return decided(config, lambda text: print(text, flush=True))
+    return decided(config)
 
 
 def _do(work: Work, stop: StopRequest, display: Display) -> int:
