@@ -17,8 +17,8 @@ import pytest
 from conftest import ROOT, TINY, rlcb, wait_for_file, wait_for_line
 from rlcb.config.registry import ALGORITHMS
 from rlcb.errors import ResourceError, UsageError
+from rlcb.suite.directory import check_room, refuse_differences, result_of, resumable, runs_of, store, stored
 from rlcb.suite.display import Display, time_note
-from rlcb.suite.plan import check_room, refuse_differences, result_of, resumable, runs_of, store, stored
 from rlcb.suite.settings import SuiteConfig, build_suite, pairs_of
 from rlcb.suite.work import is_evaluated
 

@@ -85,6 +85,16 @@ class Appender:
         os.close(self._descriptor)
 
 
+def append_event(path: Path, name: str, details: dict[str, Any]) -> None:
+    """Append an event with the time to a file of JSON lines."""
+    line = json.dumps({"time": time.strftime("%Y-%m-%dT%H:%M:%S%z"), "event": name, **details})
+    file = Appender(path)
+    try:
+        file.write(line.encode() + b"\n")
+    finally:
+        file.close()
+
+
 def write_json(path: Path, value: Any) -> None:
     """Write a value as indented JSON, whole or not at all."""
     write_whole(path, (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode())

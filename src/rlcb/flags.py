@@ -23,8 +23,8 @@ class Parser(argparse.ArgumentParser):
         """Print one line and exit with 2."""
         self.exit(2, f"{self.prog}: error: {message}; see {self.prog} --help\n")
 
-    def parse(self, argv: Sequence[str]) -> argparse.Namespace:
-        """Parse all of `argv`; an unknown flag is answered with the nearest known one."""
+    def parse(self, argv: Sequence[str] | None) -> argparse.Namespace:
+        """Parse all of `argv`, None for the process's own; an unknown flag is answered with the nearest known one."""
         arguments, unknown = self.parse_known_args(argv)
         if unknown:
             known = [flag for action in self._actions for flag in action.option_strings]

@@ -1,9 +1,8 @@
-"""The run directory: who owns it, what is in it, and whether there is room for it."""
+"""The run directory: its lock, its layout, and whether the disk has room for it."""
 
 import json
 import os
 import shutil
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,7 +13,7 @@ from rlcb.config.registry import ALGORITHMS
 from rlcb.config.schema import Config
 from rlcb.envs.families import family_of
 from rlcb.errors import CheckpointUnusable, ResourceError, UsageError
-from rlcb.files import Appender, sign_lock, sweep, try_lock, write_json, write_whole
+from rlcb.files import append_event, sign_lock, sweep, try_lock, write_json, write_whole
 
 Note = Callable[[str], None]
 LOCK = ".lock"
@@ -30,31 +29,26 @@ class RunDirectory:
     algorithm: str
     mode: str
     locks: tuple[tuple[Path, int], ...]
-    earlier_logs: Path | None = None  # where the run logged before it went over to this mode
+    earlier_logs: Path | None = None  # where the run logged before it was resumed in this mode
 
     @property
     def prefix(self) -> str:
-        """How the names of this run's checkpoints begin."""
+        """The beginning of the names of this run's checkpoints."""
         return f"{self.algorithm}_{self.mode}"
 
     def event(self, name: str, **fields: Any) -> None:
-        """Append something that happened to events.jsonl."""
-        line = json.dumps({"time": time.strftime("%Y-%m-%dT%H:%M:%S%z"), "event": name, **fields})
-        file = Appender(self.path / "events.jsonl")
-        try:
-            file.write(line.encode() + b"\n")
-        finally:
-            file.close()
+        """Append an event to events.jsonl."""
+        append_event(self.path / "events.jsonl", name, fields)
 
     def release(self) -> None:
-        """Give the directory up to others."""
+        """Unlock the directory."""
         for folder, descriptor in self.locks:
             (folder / LOCK).unlink(missing_ok=True)
             os.close(descriptor)
 
 
 def create_run(path: Path, config: Config, mode: str, note: Note) -> RunDirectory:
-    """Make a new run directory; a run that is already there is moved aside, never overwritten."""
+    """Make a new run directory; one that is there already is renamed, never overwritten."""
     if path.exists() and not path.is_dir():
         raise UsageError(f"--output-dir {path}: is a file")
     for folder in _roots(path, config, mode):
@@ -75,7 +69,7 @@ def _identify(run: RunDirectory) -> None:
 
 
 def open_run(path: Path, config: Config, mode: str, note: Note) -> RunDirectory:
-    """Open an existing run directory to go on in it."""
+    """Open an existing run directory to resume the run in it."""
     run = _open(path, config, mode, note)
     before = json.loads((path / "run.json").read_text(encoding="utf-8"))["mode"]
     if before != mode:
@@ -103,7 +97,7 @@ def read_run(path: Path) -> tuple[Config, str]:
 
 
 def _folders(path: Path, config: Config, mode: str) -> tuple[Path, Path]:
-    """Where checkpoints and logs go: into the run directory, unless the configuration says otherwise."""
+    """The folders of checkpoints and logs: in the run directory, unless the configuration says otherwise."""
     logging = config.logging
     checkpoints = Path(logging.checkpoint_dir) if logging.checkpoint_dir else path / "checkpoints"
     logs = Path(logging.log_dir) if logging.log_dir else path / "logs"
@@ -111,7 +105,7 @@ def _folders(path: Path, config: Config, mode: str) -> tuple[Path, Path]:
 
 
 def _roots(path: Path, config: Config, mode: str) -> list[Path]:
-    """The folders that belong to one run alone: its directory, and what was put outside of it."""
+    """The folders that belong to one run alone: its directory, and those that the configuration puts elsewhere."""
     outside = [folder for folder in _folders(path, config, mode) if path not in folder.parents]
     return [path, *outside]
 
@@ -136,7 +130,7 @@ def _open(path: Path, config: Config, mode: str, note: Note) -> RunDirectory:
 
 
 def _lock(path: Path, note: Note) -> int:
-    """Take the directory's lock, which the kernel drops when its owner dies; returns the open descriptor."""
+    """Lock the directory until this process ends; returns the open descriptor of the lock file."""
     try:
         descriptor = os.open(path / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
     except OSError as error:
@@ -166,12 +160,12 @@ def _set_aside(path: Path, note: Note) -> None:
 
 
 def checkpoint_bytes(config: Config) -> int:
-    """The size of a checkpoint, roughly: weights with two moments, and the environments' states."""
+    """The size of a checkpoint, roughly: weights with two moments of the optimizer, and the environments' states."""
     return 3 * 4 * 700_000 + family_of(config.env.name).state_bytes * config.env.num_envs
 
 
 def check_space(run: RunDirectory, size: int, keep: int) -> None:
-    """Refuse to start where the checkpoints to come, of `size` bytes each, would not fit three times over."""
+    """Raise ResourceError unless the disk has room for three times the checkpoints, of `size` bytes each."""
     need = 3 * size * (keep + 1)
     free = shutil.disk_usage(run.checkpoints).free
     if free < need:
