@@ -117,7 +117,16 @@ def try_lock(descriptor: int) -> bool:
     return True
 
 
-def sign_lock(descriptor: int) -> None:
-    """Write into a locked file whose it is."""
+def take_lock(path: Path) -> tuple[int | None, str]:
+    """Lock a file until this process ends: its descriptor, or None if another process has it; and whose it was."""
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    except OSError as error:
+        raise ResourceError(f"{path.parent}: cannot be written to: {error.strerror}") from None
+    owner = os.read(descriptor, 200).decode(errors="replace").strip()
+    if not try_lock(descriptor):
+        os.close(descriptor)
+        return None, owner or "just starting"
     os.ftruncate(descriptor, 0)
     os.pwrite(descriptor, f"pid {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
+    return descriptor, owner

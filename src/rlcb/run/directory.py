@@ -13,7 +13,7 @@ from rlcb.config.registry import ALGORITHMS
 from rlcb.config.schema import Config
 from rlcb.envs.families import family_of
 from rlcb.errors import CheckpointUnusable, ResourceError, UsageError
-from rlcb.files import append_event, sign_lock, sweep, try_lock, write_json, write_whole
+from rlcb.files import append_event, sweep, take_lock, write_json, write_whole
 
 Note = Callable[[str], None]
 LOCK = ".lock"
@@ -131,17 +131,11 @@ def _open(path: Path, config: Config, mode: str, note: Note) -> RunDirectory:
 
 def _lock(path: Path, note: Note) -> int:
     """Lock the directory until this process ends; returns the open descriptor of the lock file."""
-    try:
-        descriptor = os.open(path / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
-    except OSError as error:
-        raise ResourceError(f"{path}: cannot be written to: {error.strerror}") from None
-    owner = os.read(descriptor, 200).decode(errors="replace").strip()
-    if not try_lock(descriptor):
-        os.close(descriptor)
-        raise UsageError(f"{path}: in use by another run ({owner or 'just starting'}); choose another directory")
+    descriptor, owner = take_lock(path / LOCK)
+    if descriptor is None:
+        raise UsageError(f"{path}: in use by another run ({owner}); choose another directory")
     if owner:
         note(f"{path}: took over the lock of a process that is gone ({owner})")
-    sign_lock(descriptor)
     return descriptor
 
 

@@ -15,7 +15,7 @@ from rlcb.config.load import build_config
 from rlcb.config.schema import Config
 from rlcb.envs.families import canonical_env_name
 from rlcb.errors import ResourceError, UsageError
-from rlcb.files import append_event, sign_lock, try_lock, write_whole
+from rlcb.files import append_event, take_lock, try_lock, write_whole
 from rlcb.run.directory import LOCK, checkpoint_bytes
 from rlcb.suite.settings import Suite, SuiteConfig, read_settings
 
@@ -81,14 +81,12 @@ def locked(output: Path) -> Iterator[None]:
         raise UsageError(f"--output-dir {output}: is a file")
     try:
         output.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(output / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
     except OSError as error:
         raise ResourceError(f"{error.filename}: cannot be written to: {error.strerror}") from None
+    descriptor, owner = take_lock(output / LOCK)
+    if descriptor is None:
+        raise UsageError(f"--output-dir {output}: a suite is running there ({owner}); choose another directory")
     try:
-        if not try_lock(descriptor):
-            owner = os.read(descriptor, 200).decode(errors="replace").strip() or "just starting"
-            raise UsageError(f"--output-dir {output}: a suite is running there ({owner}); choose another directory")
-        sign_lock(descriptor)
         yield
     finally:
         os.close(descriptor)
