@@ -57,12 +57,12 @@ def _check_shares(config: Config, workers: int, source: Source) -> None:
 
 def _check_learners(config: Config, actors: int, source: Source) -> None:
     """Every learner gets an equal number of every minibatch's environments, and an update's rollouts have slots."""
-    parallel, columns = config.parallel, config.minibatch_items
-    if columns and parallel.num_learners and columns % parallel.num_learners:
-        below, above = _nearest_divisors(columns, min(parallel.num_learners, columns))
+    parallel, unrolls = config.parallel, config.minibatch_items
+    if unrolls and parallel.num_learners and unrolls % parallel.num_learners:
+        below, above = _nearest_divisors(unrolls, min(parallel.num_learners, unrolls))
         raise UsageError(
             f"{where(source, 'num_learners', 'parallel')}: {parallel.num_learners} learners cannot share the "
-            f"{columns} environments of a minibatch evenly; {_either(below, above)} would do"
+            f"{unrolls} environments of a minibatch evenly; {_either(below, above)} would do"
         )
     if parallel.num_slots is not None and parallel.num_slots < actors:
         raise UsageError(
@@ -93,7 +93,7 @@ def _check_batches(config: Config, source: Source) -> None:
         place = where(source, "num_envs", "env")
         raise UsageError(f"{place}: num_envs × n_steps is {size}; at most {_MOST_STEPS} fit a rollout")
     batch = size if entry.whole_rollout else training.batch_size
-    unit = training.n_steps if entry.whole_columns else 1
+    unit = training.n_steps if entry.whole_unrolls else 1
     if batch < size and (size % batch or batch % unit):
         whole = f" in whole unrolls of n_steps = {unit}" if unit > 1 else ""
         raise UsageError(

@@ -59,11 +59,11 @@ def decided(config: Config, pool: ClusterPool | None = None) -> Config:
         return divided(config, fastest_division(config)[0])
     if not has_learners(config) or config.parallel.num_learners:
         return config
-    cores, columns = usable_cpus(), config.minibatch_items
+    cores, unrolls = usable_cpus(), config.minibatch_items
     actors_here = 0 if pool is not None and pool.others() else workers
     # Where actors leave no core free both sides share all of them, and two learners were measured to beat one.
     room = max(cores - actors_here, cores // 2, min(cores, FEW_CORES))
-    learners = max(count for count in range(1, min(room, columns) + 1) if columns % count == 0)
+    learners = max(count for count in range(1, min(room, unrolls) + 1) if unrolls % count == 0)
     return divided(config, Division(workers, learners))
 
 

@@ -44,14 +44,14 @@ def worker_counts(num_envs: int, minibatch: int, cores: int) -> list[int]:
     return sorted(count for count in counts if num_envs % count == 0 and minibatch % count == 0)
 
 
-def actor_divisions(num_envs: int, columns: int, cores: int) -> list[Division]:
+def actor_divisions(num_envs: int, unrolls: int, cores: int) -> list[Division]:
     """Actors and learners worth trying: learning is most of the work, but on few cores all of them share."""
     counts = sorted({max(cores // 4, 1), max(cores // 2, 1), min(cores, FEW_CORES)})
     actors = [count for count in counts if num_envs % count == 0] or [1]
     tried = []
     for count in actors:
         for learners in (1, *counts):
-            fitting = max(fit for fit in range(1, min(learners, columns) + 1) if columns % fit == 0)
+            fitting = max(fit for fit in range(1, min(learners, unrolls) + 1) if unrolls % fit == 0)
             tried.append(Division(count, fitting))
     return list(dict.fromkeys(tried))
 

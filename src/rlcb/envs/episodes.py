@@ -21,7 +21,7 @@ class Episode(NamedTuple):
 
 
 class EpisodeCounter:
-    """Adds one worker's rewards up to episodes."""
+    """Sums one worker's rewards into episodes."""
 
     def __init__(self, num_envs: int, first_env: int = 0):
         self._first_env = first_env

@@ -1,4 +1,4 @@
-"""Evaluation: a checkpoint in; episodes, figures and pictures out."""
+"""The steps of an evaluation: checks, policy, environments, episodes, results."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,7 @@ from rlcb.evaluation.results import LINE
 from rlcb.hardware import prepare_process, resolve_device
 from rlcb.signals import StopRequest
 
-if TYPE_CHECKING:  # these import torch, whose number of threads must have been decided by then
+if TYPE_CHECKING:  # these import torch, which must not happen before the number of threads is set
     from rlcb.envs.base import EnvSpec
     from rlcb.evaluation.policy import LoadedPolicy
 
@@ -51,7 +51,7 @@ def evaluate(request: Request, titled: bool = False) -> int:
 
 
 def _window(request: Request, config: EnvConfig) -> Any | None:
-    """A window, if one was asked for and can be had; an environment that is to be filmed must be drawable."""
+    """A window, if one was asked for and can be opened; None otherwise. An environment to film must be drawable."""
     from rlcb.evaluation.video import open_window
 
     if not request.render and not request.video:

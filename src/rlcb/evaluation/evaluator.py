@@ -1,4 +1,4 @@
-"""Plays a policy's episodes and keeps what comes out: figures on disk and on screen, pictures."""
+"""Plays a policy's episodes, then writes and prints their metrics; also shows or films some."""
 
 import contextlib
 import sys
@@ -26,7 +26,7 @@ _STREAMS = {"train": 0, "unseen": 1, "pictures": 2}
 
 
 class Evaluator:
-    """Plays a policy on one set of levels after the other and keeps the results."""
+    """Plays a policy on one set of levels after the other and stores the results."""
 
     def __init__(
         self,
@@ -56,12 +56,12 @@ class Evaluator:
         self._cut = False  # whether something asked for was left out because of a signal
 
     def actor(self, seed: int) -> Actor:
-        """The policy, choosing actions the way it was asked for."""
+        """The policy with the requested choice of actions: the likeliest, or drawn with this seed."""
         generator = None if self.request.deterministic else torch.Generator().manual_seed(seed)
         return Actor(self._policy, self._num_actions, self._device, generator)
 
     def track(self, levels: str, config: EnvConfig, title: str) -> None:
-        """Play all episodes on these levels, write and print what came out; a signal ends it early."""
+        """Play all episodes on these levels, write and print their metrics; a signal ends it early."""
         if self._cut or self.stop.signal:
             self._cut = True
             return
@@ -81,15 +81,15 @@ class Evaluator:
                 if self._cut:
                     break
                 if now - written >= WRITE_EVERY and stored < tally.finished < tally.planned:
-                    self._file.put(self._figures(levels, config, tally, now - started))
+                    self._file.put(self._metrics(levels, config, tally, now - started))
                     written, stored = now, tally.finished
         if tally.finished:
-            evaluation = self._figures(levels, config, tally, time.perf_counter() - started)
+            evaluation = self._metrics(levels, config, tally, time.perf_counter() - started)
             self._gaps = self._file.put(evaluation)
             self._stored = True
             print(f"\n{results_block(evaluation, tally.planned, title)}", flush=True)
 
-    def _figures(self, levels: str, config: EnvConfig, tally: Tally, seconds: float) -> Evaluation:
+    def _metrics(self, levels: str, config: EnvConfig, tally: Tally, seconds: float) -> Evaluation:
         played = {
             "levels": levels,
             "policy": self.request.policy,
@@ -100,7 +100,7 @@ class Evaluator:
         return evaluation_of(config, played, tally.rewards, tally.lengths, tally.completed, tally.steps, seconds)
 
     def conclude(self, env: EnvConfig) -> None:
-        """Say how train and unseen levels differ, and where everything is written."""
+        """Print the difference between train and unseen levels, and where the results are."""
         for gap in self._gaps:
             if self.request.levels == "both" and [gap["env"], gap["policy"]] == [env.name, self.request.policy]:
                 interval = interval_words(gap["ci95"])
@@ -124,7 +124,7 @@ class Evaluator:
         print(f"Video saved to: {path} ({count / FPS:.0f} s{whole})", flush=True)
 
     def _frames(self, config: EnvConfig) -> Iterator[Frame]:
-        """Pictures of the policy at play, as long as no signal comes."""
+        """Pictures of the policy's episodes, as long as no signal comes."""
         acting, seed = seeds_of(self.request.seed, _STREAMS["pictures"])
         with contextlib.closing(make_env(config, 1, seed, num_threads=0, pictured=True)) as env:
             for frame in watch(env, self.actor(acting)):
@@ -134,7 +134,7 @@ class Evaluator:
                     return
 
     def exit_code(self) -> int:
-        """0, or what a signal asks for; results that could not be written are an error now that they are printed."""
+        """0, or the code of a signal; results that were printed but could not be written raise ResourceError."""
         if self._file.problem:
             problem = f"{self._file.problem}; --output FILE writes the results elsewhere"
             if not self._cut:
@@ -152,7 +152,7 @@ class _Progress:
         self._drawn, self._tenth = 0.0, 0
 
     def move(self, finished: int, planned: int, now: float) -> None:
-        """Show how many episodes are done; drawing is not free, so not at every step."""
+        """Show how many episodes are done, not at every step because drawing costs time."""
         if self._bar and (now - self._drawn > 0.1 or finished == planned):
             self._drawn = now
             self._console.progress(finished / planned, f"{finished}/{planned}")
@@ -162,5 +162,5 @@ class _Progress:
             self._console.line(f"Evaluating: {finished}/{planned} episodes")
 
     def close(self) -> None:
-        """Go on below the bar."""
+        """End the bar."""
         self._console.close()

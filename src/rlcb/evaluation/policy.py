@@ -1,4 +1,4 @@
-"""A trained policy: found on disk, verified, and built again."""
+"""A trained policy: finding its checkpoint, verifying it, building the network."""
 
 import contextlib
 import hashlib
@@ -53,7 +53,7 @@ def find_policy(where: Path | None, algorithm: str | None) -> LoadedPolicy:
 
 
 def _newest_in(where: Path, algorithm: str | None) -> LoadedPolicy:
-    """The newest whole checkpoint of the run in a directory, or of the run last written to below it."""
+    """The newest undamaged checkpoint of the run in a directory, or of the newest run below it."""
     files = [path for folder in _folders(where) for path in folder.rglob("*.pt") if _NAME.fullmatch(path.name)]
     wanted = [path for path in files if algorithm in (None, _algorithm_of(path))]
     if not wanted:
@@ -65,7 +65,7 @@ def _newest_in(where: Path, algorithm: str | None) -> LoadedPolicy:
     path, content = load_newest(last.parent, _algorithm_of(last), warn)
     final = path.with_name(re.sub(r"_step_\d+\.pt$", "_final.pt", path.name))
     if final != path and final.is_file():
-        with contextlib.suppress(CheckpointUnusable):  # it has been reported by then
+        with contextlib.suppress(CheckpointUnusable):  # load_newest has reported it
             other = load_checkpoint(final)
             if other["meta"]["env_steps"] == content["meta"]["env_steps"]:
                 path, content = final, other
@@ -73,7 +73,7 @@ def _newest_in(where: Path, algorithm: str | None) -> LoadedPolicy:
 
 
 def _folders(where: Path) -> Iterable[Path]:
-    """Where a directory's checkpoints may be: in it, or where the configuration of the run in it put them."""
+    """The folders of a directory's checkpoints: itself, and the one that the configuration of the run in it names."""
     yield where
     if (where / "run.json").is_file() and (where / "config.yaml").is_file():
         elsewhere = read_run(where)[0].logging.checkpoint_dir

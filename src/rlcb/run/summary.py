@@ -1,4 +1,4 @@
-"""The end of a run in figures: benchmark_metrics.json, training_summary.json, metrics.json and the block on screen."""
+"""What a run leaves at its end: benchmark_metrics.json, training_summary.json, metrics.json, the block on screen."""
 
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -47,7 +47,7 @@ def write_summaries(run: RunDirectory, config: Config, outcome: Outcome) -> None
 
 
 def benchmark_metrics(run: RunDirectory, config: Config, outcome: Outcome) -> dict[str, Any]:
-    """Everything a comparison needs to know of a run."""
+    """The content of benchmark_metrics.json: everything that a comparison needs to know."""
     rewards = _rewards(outcome.episodes)
     hours = outcome.seconds / 3600
     return {
@@ -88,7 +88,7 @@ def benchmark_metrics(run: RunDirectory, config: Config, outcome: Outcome) -> di
 
 
 def training_summary(run: RunDirectory, outcome: Outcome) -> dict[str, Any]:
-    """The short form."""
+    """The content of training_summary.json."""
     rewards = _rewards(outcome.episodes)
     return {
         "algorithm": run.algorithm.upper(),
@@ -143,7 +143,7 @@ def final_fps(history: list[Metrics]) -> float | None:
 
 
 def time_shares(history: list[Metrics]) -> dict[str, float]:
-    """Where the time of the whole run went, in parts of 1."""
+    """The shares of the whole run's time that each activity took."""
     names = ("env", "acting", "learning", "allreduce", "waiting", "rollouts", "other")
     there = [name for name in names if history and f"time/{name}_seconds" in history[-1]]
     spent = {name: float(np.sum([line.get(f"time/{name}_seconds", 0.0) for line in history])) for name in there}
