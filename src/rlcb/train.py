@@ -261,4 +261,4 @@ def _portions(config: Config, plan: Plan) -> str:
         return f"a gradient from each worker's {config.training.n_steps * plan.envs_per_worker} steps"
     if ALGORITHMS[config.algorithm].whole_rollout:
         return f"learned from as one batch of {config.minibatch_size}"
-    return f"minibatches of {config.minibatch_size}, {epochs} epoch{'s' * (epochs > 1)}"
+    return f"minibatches of {config.minibatch_size}, {epochs} {'epochs' if epochs > 1 else 'epoch'}"

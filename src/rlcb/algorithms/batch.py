@@ -1,7 +1,7 @@
 """What an update learns from: single samples of a rollout, or its environments with all their steps."""
 
 from dataclasses import dataclass, replace
-from typing import Protocol, Self
+from typing import ClassVar, Self
 
 from torch import Tensor
 
@@ -10,31 +10,32 @@ from rlcb.config.schema import Config
 from rlcb.rollout import Rollout
 
 
-class Batch(Protocol):
-    """Items to draw minibatches from; `returns` and `values` [T·B] are what explained variance is computed from."""
+class Batch:
+    """Tensors with the items of a rollout along one dimension, to draw minibatches from."""
 
-    @property
-    def returns(self) -> Tensor:
-        """The return from each step on."""
-
-    @property
-    def values(self) -> Tensor:
-        """The values that the policy which acted predicted."""
+    item_dim: ClassVar[int]
+    actions: Tensor
+    values: Tensor  # predicted by the policy that acted
+    returns: Tensor  # from each step on
 
     def __len__(self) -> int:
-        """The number of items."""
+        return self.actions.shape[self.item_dim]
 
     def select(self, indices: Tensor) -> Self:
         """The items at these positions."""
+        return type(self)(*(tensor.index_select(self.item_dim, indices) for tensor in vars(self).values()))
 
     def split(self, size: int) -> list[Self]:
         """Pieces of at most `size` items, in order."""
+        pieces = (tensor.split(size, dim=self.item_dim) for tensor in vars(self).values())
+        return [type(self)(*tensors) for tensors in zip(*pieces, strict=True)]
 
 
 @dataclass(frozen=True)
-class Samples:
+class Samples(Batch):
     """Samples [N] in any order; `log_probs` and `values` are those of the policy that acted."""
 
+    item_dim = 0
     observations: Tensor
     actions: Tensor
     log_probs: Tensor
@@ -42,27 +43,16 @@ class Samples:
     advantages: Tensor
     returns: Tensor
 
-    def select(self, indices: Tensor) -> "Samples":
-        """The samples at these positions."""
-        return Samples(*(tensor.index_select(0, indices) for tensor in vars(self).values()))
-
-    def split(self, size: int) -> "list[Samples]":
-        """Pieces of at most `size` samples, in order."""
-        columns = (tensor.split(size) for tensor in vars(self).values())
-        return [Samples(*pieces) for pieces in zip(*columns, strict=True)]
-
     def scaled(self, mean: Tensor, deviation: Tensor) -> "Samples":
         """The same samples with their advantages shifted and scaled."""
         return replace(self, advantages=(self.advantages - mean) / deviation)
 
-    def __len__(self) -> int:
-        return len(self.actions)
-
 
 @dataclass(frozen=True)
-class Unrolls:
+class Unrolls(Batch):
     """B environments over T steps: observations [T+1, B, …] with the one to bootstrap from, all else [T, B]."""
 
+    item_dim = 1
     observations: Tensor
     actions: Tensor
     log_probs: Tensor
@@ -70,18 +60,6 @@ class Unrolls:
     dones: Tensor
     values: Tensor
     returns: Tensor
-
-    def select(self, indices: Tensor) -> "Unrolls":
-        """The environments at these positions."""
-        return Unrolls(*(tensor.index_select(1, indices) for tensor in vars(self).values()))
-
-    def split(self, size: int) -> "list[Unrolls]":
-        """Pieces of at most `size` environments, in order."""
-        columns = (tensor.split(size, dim=1) for tensor in vars(self).values())
-        return [Unrolls(*pieces) for pieces in zip(*columns, strict=True)]
-
-    def __len__(self) -> int:
-        return self.actions.shape[1]
 
 
 def make_samples(rollout: Rollout, rewards: Tensor, config: Config) -> Samples:

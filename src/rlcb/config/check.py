@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from rlcb.config.registry import ALGORITHMS, EXECUTIONS
+from rlcb.config.registry import ALGORITHMS
 from rlcb.config.schema import Config
 from rlcb.envs.families import canonical_env_name, missing_mode
 from rlcb.errors import UsageError
@@ -36,10 +36,9 @@ def divided_evenly(config: Config, source: Source) -> Config:
     elif "num_envs" in source and total != workers * each:
         raise UsageError(f"{place}: {workers} × {each} is {workers * each}, but {source['num_envs']} says {total}")
     config = config.changed("env", num_envs=workers * each).changed("parallel", num_envs_per_worker=each)
-    execution = EXECUTIONS[ALGORITHMS[config.algorithm].executions["parallel"]]
-    if execution.has_learners:
+    if config.parallel_execution.has_learners:
         _check_learners(config, workers, source)
-    if execution.shares_minibatches:
+    if config.parallel_execution.shares_minibatches:
         _check_shares(config, workers, source)
     return config
 

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import Protocol
 
-from rlcb.config.registry import ALGORITHMS, EXECUTIONS
+from rlcb.config.registry import ALGORITHMS
 from rlcb.config.schema import Config
-from rlcb.config.tune import FEW_CORES, Division, divided, fastest_division, has_learners, threads_each
+from rlcb.config.tune import FEW_CORES, Division, divided, fastest_division, threads_each
 from rlcb.hardware import resolve_device, usable_cpus
 
 
@@ -45,7 +45,7 @@ def make_plan(config: Config, mode: str, pool: ClusterPool | None = None) -> tup
     workers, each, learners = parallel.num_workers, parallel.num_envs_per_worker, parallel.num_learners or 0
     assert isinstance(workers, int)
     assert each is not None
-    slots = (parallel.num_slots or 2 * workers) if EXECUTIONS[execution].has_learners else 0
+    slots = (parallel.num_slots or 2 * workers) if config.parallel_execution.has_learners else 0
     share = _share_of_threads(workers, learners, pool)
     return config, Plan(execution, workers, each, learners, slots, min(wanted or share, share), device="cpu")
 
@@ -57,7 +57,7 @@ def decided(config: Config, pool: ClusterPool | None = None) -> Config:
     workers = config.parallel.num_workers
     if workers == "auto":
         return divided(config, fastest_division(config)[0])
-    if not has_learners(config) or config.parallel.num_learners:
+    if not config.parallel_execution.has_learners or config.parallel.num_learners:
         return config
     cores, unrolls = usable_cpus(), config.minibatch_items
     actors_here = 0 if pool is not None and pool.others() else workers
@@ -73,7 +73,7 @@ def _decided_on_cluster(config: Config, pool: ClusterPool) -> Config:
         config = config.changed("parallel", backend="gloo")
     if config.parallel.num_workers != "auto":
         return config
-    cores = (has_learners(config) and pool.others()) or pool.cores() or 1
+    cores = (config.parallel_execution.has_learners and pool.others()) or pool.cores() or 1
     workers = largest_division(config, cores)
     print(f"The cluster has {pool.cores()} cores: {workers} {ALGORITHMS[config.algorithm].worker}s", flush=True)
     return divided(config, Division(workers))
@@ -84,9 +84,10 @@ def largest_division(config: Config, most: int) -> int:
 
     Where workers learn from shares of a minibatch, those are even, too.
     """
-    execution = EXECUTIONS[ALGORITHMS[config.algorithm].executions["parallel"]]
-    shared = [config.env.num_envs, *([config.minibatch_size] if execution.shares_minibatches else [])]
-    return max((n for n in range(1, most + 1) if all(size % n == 0 for size in shared)), default=0)
+    sizes = [config.env.num_envs]
+    if config.parallel_execution.shares_minibatches:
+        sizes.append(config.minibatch_size)
+    return max((n for n in range(1, most + 1) if all(size % n == 0 for size in sizes)), default=0)
 
 
 def _share_of_threads(workers: int, learners: int, pool: ClusterPool | None) -> int:

@@ -8,7 +8,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic.fields import FieldInfo
 
 from rlcb import networks
-from rlcb.config.registry import ALGORITHMS, DEFAULT_ALGORITHM, EXECUTIONS
+from rlcb.config.registry import ALGORITHMS, DEFAULT_ALGORITHM, EXECUTIONS, Execution
 
 if TYPE_CHECKING:
     _Network = str
@@ -193,6 +193,11 @@ class Config(_Section):
         """The same in items of this algorithm's minibatches: samples, or environments with all their steps."""
         whole_unrolls = ALGORITHMS[self.algorithm].whole_unrolls
         return self.minibatch_size // self.training.n_steps if whole_unrolls else self.minibatch_size
+
+    @property
+    def parallel_execution(self) -> Execution:
+        """How this run's algorithm is executed in parallel mode."""
+        return EXECUTIONS[ALGORITHMS[self.algorithm].executions["parallel"]]
 
     @property
     def objective(self) -> PpoConfig | ImpalaConfig | A2cConfig:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rlcb.config.load import build_config
-from rlcb.config.registry import ALGORITHMS, EXECUTIONS
+from rlcb.config.registry import ALGORITHMS
 from rlcb.config.schema import Config
 from rlcb.errors import ResourceError
 from rlcb.hardware import usable_cpus
@@ -30,7 +30,7 @@ class Division:
         noun = ALGORITHMS[config.algorithm].worker
         threads = threads_each(self.workers, self.learners, cores)
         learners = f", {self.learners} learners" if self.learners else ""
-        return f"{self.workers} {noun}s{learners} × {threads} thread{'s' * (threads > 1)}"
+        return f"{self.workers} {noun}s{learners} × {threads} {'threads' if threads > 1 else 'thread'}"
 
 
 def threads_each(workers: int, learners: int, cores: int) -> int:
@@ -58,16 +58,11 @@ def actor_divisions(num_envs: int, unrolls: int, cores: int) -> list[Division]:
 
 def divisions(config: Config, cores: int) -> list[Division]:
     """What is worth trying for this configuration."""
-    if has_learners(config):
+    if config.parallel_execution.has_learners:
         found = actor_divisions(config.env.num_envs, config.minibatch_items, cores)
         given = config.parallel.num_learners
         return list(dict.fromkeys(Division(one.workers, given or one.learners) for one in found))
     return [Division(count) for count in worker_counts(config.env.num_envs, config.minibatch_size, cores)]
-
-
-def has_learners(config: Config) -> bool:
-    """Whether a parallel run of this algorithm has processes that only learn."""
-    return EXECUTIONS[ALGORITHMS[config.algorithm].executions["parallel"]].has_learners
 
 
 def divided(config: Config, division: Division) -> Config:
@@ -110,7 +105,7 @@ def fastest_division(config: Config, updates: int = 2) -> tuple[Division, float]
     """The fastest division of this configuration here, and its speed; prints what is measured."""
     cores = usable_cpus()
     # The actors' first rollouts arrive all at once: the lasting speed shows a few updates later.
-    updates = 3 * updates if has_learners(config) else updates
+    updates = 3 * updates if config.parallel_execution.has_learners else updates
     _say(f"Measuring what is fastest on {cores} cores ({config.env.num_envs} environments in all):")
     speeds: dict[Division, float] = {}
     for division in divisions(config, cores):

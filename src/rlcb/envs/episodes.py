@@ -35,7 +35,8 @@ class EpisodeCounter:
         ended = []
         for index in map(int, np.flatnonzero(dones)):
             ended.append(Episode(t, self._first_env + index, float(self._return[index]), int(self._length[index])))
-            self._return[index], self._length[index] = 0.0, 0
+            self._return[index] = 0.0
+            self._length[index] = 0
         return ended
 
     def state(self) -> dict[str, list[float]]:

@@ -7,7 +7,7 @@ from rlcb.console import note
 from rlcb.envs.families import family_of, make_env
 from rlcb.errors import UsageError
 from rlcb.evaluation.request import Request, check_request
-from rlcb.evaluation.results import LINE
+from rlcb.evaluation.results import LINE, EvaluationFile, default_file
 from rlcb.hardware import prepare_process, resolve_device
 from rlcb.signals import StopRequest
 
@@ -36,7 +36,8 @@ def evaluate(request: Request, titled: bool = False) -> int:
     env, spec = environment_for(trained, request.env)
     tracks = _tracks(request, trained, env)
     policy = build_policy(trained, spec, device)
-    evaluator = Evaluator(request, trained, policy, spec.num_actions, device, threads, stop)
+    file = EvaluationFile(request.output or default_file(trained.path), trained.header())
+    evaluator = Evaluator(request, policy, spec.num_actions, device, threads, file, stop)
     window = _window(request, tracks[0][1])
     print(_header(request, trained, env, spec, device, titled), flush=True)
     if window:

@@ -39,22 +39,19 @@ class Tally:
     """The episodes that count, each env's in their order."""
 
     def __init__(self, quotas: list[int]):
-        self.quotas, self.steps, self.finished = quotas, 0, 0
-        self._rewards: list[list[float]] = [[] for _ in quotas]
-        self._lengths: list[list[int]] = [[] for _ in quotas]
-        self._completed: list[list[bool]] = [[] for _ in quotas]
+        self.quotas = quotas
+        self.steps = 0
+        self.finished = 0
+        self._episodes: list[list[tuple[float, int, bool | None]]] = [[] for _ in quotas]
 
     def missing(self, env: int) -> int:
         """Episodes that an env still has to play."""
-        return self.quotas[env] - len(self._rewards[env])
+        return self.quotas[env] - len(self._episodes[env])
 
     def add(self, env: int, reward: float, length: int, completed: bool | None) -> None:
         """Count one episode."""
         self.finished += 1
-        self._rewards[env].append(reward)
-        self._lengths[env].append(length)
-        if completed is not None:
-            self._completed[env].append(completed)
+        self._episodes[env].append((reward, length, completed))
 
     @property
     def planned(self) -> int:
@@ -64,17 +61,17 @@ class Tally:
     @property
     def rewards(self) -> list[float]:
         """Returns of the finished episodes, env by env."""
-        return [value for values in self._rewards for value in values]
+        return [reward for episodes in self._episodes for reward, _, _ in episodes]
 
     @property
     def lengths(self) -> list[int]:
         """Lengths of the same episodes in steps."""
-        return [value for values in self._lengths for value in values]
+        return [length for episodes in self._episodes for _, length, _ in episodes]
 
     @property
     def completed(self) -> list[bool]:
         """Whether each of them completed its level; empty where there are no levels."""
-        return [value for values in self._completed for value in values]
+        return [done for episodes in self._episodes for _, _, done in episodes if done is not None]
 
 
 def default_num_envs(episodes: int, at_most: int = 128) -> int:
@@ -86,7 +83,7 @@ def default_num_envs(episodes: int, at_most: int = 128) -> int:
 def quotas_of(episodes: int, num_envs: int) -> list[int]:
     """How many episodes each env plays: equal shares; the first envs play one of the rest each."""
     share, rest = divmod(episodes, num_envs)
-    return [share + (index < rest) for index in range(num_envs)]
+    return [share + 1 if index < rest else share for index in range(num_envs)]
 
 
 def seeds_of(seed: int, stream: int) -> tuple[int, int]:

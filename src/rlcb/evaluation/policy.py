@@ -38,6 +38,11 @@ class LoadedPolicy:
     env_steps: int
     weights: dict[str, Tensor]
 
+    def header(self) -> dict[str, Any]:
+        """What an evaluation file says about the checkpoint."""
+        kept = {name: getattr(self, name) for name in ("algorithm", "mode", "env_steps")}
+        return {"checkpoint": self.path.name, "checkpoint_sha256": self.sha256, **kept}
+
 
 def find_policy(where: Path | None, algorithm: str | None) -> LoadedPolicy:
     """The checkpoint in this file or directory, by default the newest under ./benchmarks."""
@@ -88,7 +93,8 @@ def _algorithm_of(path: Path) -> str:
 
 def _read(path: Path, content: dict[str, Any]) -> LoadedPolicy:
     meta, match = content["meta"], _NAME.fullmatch(path.name)
-    mode = match["mode"] if match else MODES[len(content["workers"]) > 1]
+    mode = "parallel" if len(content["workers"]) > 1 else "sequential"
+    mode = match["mode"] if match else mode
     try:
         config = json.loads(meta["config"])
         return LoadedPolicy(

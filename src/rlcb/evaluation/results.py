@@ -114,6 +114,11 @@ def gaps_of(evaluations: list[Evaluation]) -> list[dict[str, Any]]:
     return gaps
 
 
+def default_file(checkpoint: Path) -> Path:
+    """The file for the evaluations of a checkpoint, beside it."""
+    return checkpoint.with_name(f"{checkpoint.stem}_evaluation.json")
+
+
 class EvaluationFile:
     """The JSON file of one checkpoint's evaluations: a new one replaces that of the same env, levels and policy.
 
@@ -122,7 +127,8 @@ class EvaluationFile:
 
     def __init__(self, path: Path, header: dict[str, Any]):
         """`header`: checkpoint, checkpoint_sha256, algorithm, mode, env_steps."""
-        self.path, self._header = path, header
+        self.path = path
+        self._header = header
         self.problem: ResourceError | None = None
 
     def put(self, evaluation: Evaluation) -> list[dict[str, Any]]:

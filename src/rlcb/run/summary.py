@@ -195,12 +195,10 @@ def summary_block(run: RunDirectory, config: Config, outcome: Outcome) -> str:
 def _node_lines(nodes: list[dict[str, Any]], noun: str) -> list[str]:
     lines = ["", "Nodes:"] if nodes else []
     for node in nodes:
-        workers, memory = node["workers"], _number(node["peak_memory_gb"], ".2f")
+        workers = f"{node['workers']} {noun}" if node["workers"] == 1 else f"{node['workers']} {noun}s"
+        memory = f"peak memory {_number(node['peak_memory_gb'], '.2f')} GB"
         gone = "" if node["alive"] else ", lost"
-        lines.append(
-            f"  {node['node']}: {node['cores']:g} cores, {workers} {noun}{'s' * (workers != 1)}, "
-            f"peak memory {memory} GB{gone}"
-        )
+        lines.append(f"  {node['node']}: {node['cores']:g} cores, {workers}, {memory}{gone}")
     return lines
 
 

@@ -32,7 +32,8 @@ class Child:
                 )
         except OSError as error:
             raise ResourceError(f"{error.filename or log}: cannot be written to: {error.strerror}") from None
-        self._log, self._told = log, False
+        self._log = log
+        self._told = False
 
     def ended(self, wait: float) -> bool:
         """Wait at most so many seconds; whether the command has ended."""

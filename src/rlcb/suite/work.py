@@ -24,10 +24,14 @@ class Work:
     """The runs of a suite, the results of those that are finished, and the methods that do the rest."""
 
     def __init__(self, output: Path, suite: Suite, stop: StopRequest, display: Display):
-        self.output, self.suite, self.runs = output, suite, runs_of(suite.settings, output)
+        self.output = output
+        self.suite = suite
+        self.runs = runs_of(suite.settings, output)
         self.results = {run: result for run in self.runs if (result := result_of(run))}
         self.failures: dict[str, str] = {}  # what failed this time, and why
-        self._stop, self._display, self._started = stop, display, time.monotonic()
+        self._stop = stop
+        self._display = display
+        self._started = time.monotonic()
 
     @property
     def unfinished(self) -> list[SuiteRun]:
