@@ -12,8 +12,8 @@ from helpers.in_process import rlcb_here
 from helpers.processes import ROOT
 from rlcb.config.registry import ALGORITHMS
 from rlcb.errors import ResourceError, UsageError
+from rlcb.suite.directory import check_room, refuse_differences, runs_of, store, stored
 from rlcb.suite.display import Display, time_note
-from rlcb.suite.plan import check_room, refuse_differences, runs_of, store, stored
 from rlcb.suite.settings import build_suite, pairs_of
 from rlcb.suite.work import is_evaluated
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from rlcb.config.registry import ALGORITHMS, EXECUTIONS
+from rlcb.config.registry import ALGORITHMS
 from rlcb.config.schema import Config
 from rlcb.envs.families import canonical_env_name, missing_mode
 from rlcb.errors import UsageError
@@ -36,10 +36,9 @@ def divided_evenly(config: Config, source: Source) -> Config:
     elif "num_envs" in source and total != workers * each:
         raise UsageError(f"{place}: {workers} × {each} is {workers * each}, but {source['num_envs']} says {total}")
     config = config.changed("env", num_envs=workers * each).changed("parallel", num_envs_per_worker=each)
-    execution = EXECUTIONS[ALGORITHMS[config.algorithm].executions["parallel"]]
-    if execution.has_learners:
+    if config.parallel_execution.has_learners:
         _check_learners(config, workers, source)
-    if execution.shares_minibatches:
+    if config.parallel_execution.shares_minibatches:
         _check_shares(config, workers, source)
     return config
 
@@ -57,12 +56,12 @@ def _check_shares(config: Config, workers: int, source: Source) -> None:
 
 def _check_learners(config: Config, actors: int, source: Source) -> None:
     """Every learner gets an equal number of every minibatch's environments, and an update's rollouts have slots."""
-    parallel, columns = config.parallel, config.minibatch_items
-    if columns and parallel.num_learners and columns % parallel.num_learners:
-        below, above = _nearest_divisors(columns, min(parallel.num_learners, columns))
+    parallel, unrolls = config.parallel, config.minibatch_items
+    if unrolls and parallel.num_learners and unrolls % parallel.num_learners:
+        below, above = _nearest_divisors(unrolls, min(parallel.num_learners, unrolls))
         raise UsageError(
             f"{where(source, 'num_learners', 'parallel')}: {parallel.num_learners} learners cannot share the "
-            f"{columns} environments of a minibatch evenly; {_either(below, above)} would do"
+            f"{unrolls} environments of a minibatch evenly; {_either(below, above)} would do"
         )
     if parallel.num_slots is not None and parallel.num_slots < actors:
         raise UsageError(
@@ -93,7 +92,7 @@ def _check_batches(config: Config, source: Source) -> None:
         place = where(source, "num_envs", "env")
         raise UsageError(f"{place}: num_envs × n_steps is {size}; at most {_MOST_STEPS} fit a rollout")
     batch = size if entry.whole_rollout else training.batch_size
-    unit = training.n_steps if entry.whole_columns else 1
+    unit = training.n_steps if entry.whole_unrolls else 1
     if batch < size and (size % batch or batch % unit):
         whole = f" in whole unrolls of n_steps = {unit}" if unit > 1 else ""
         raise UsageError(

@@ -30,7 +30,7 @@ class Entry:
     worker: str = "worker"  # what a parallel run's processes that act are called
     timed_lines: bool = False  # a timed run shows its hours and its loss at every logged update
     whole_rollout: bool = False  # an update is one optimizer step on all of a rollout
-    whole_columns: bool = False  # minibatches are made of environments with all their steps, not of single samples
+    whole_unrolls: bool = False  # minibatches are made of environments with all their steps, not of single samples
 
     @property
     def modes(self) -> tuple[str, ...]:
@@ -53,7 +53,7 @@ ALGORITHMS = {
         training={"n_epochs": 1, "batch_size": 512, "optimizer": "rmsprop", "learning_rate": 4e-4},
         aliases={"num_actors": "num_workers", "num_envs_per_actor": "num_envs_per_worker",
                  "entropy_coef": "ent_coef", "value_coef": "vf_coef"},
-        worker="actor", timed_lines=True, whole_columns=True,
+        worker="actor", timed_lines=True, whole_unrolls=True,
     ),
     "a2c": Entry(
         "a2c", "a2c", _DATA_PARALLEL, training=_A2C_TRAINING,

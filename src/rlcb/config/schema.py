@@ -8,14 +8,14 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic.fields import FieldInfo
 
 from rlcb import networks
-from rlcb.config.registry import ALGORITHMS, DEFAULT_ALGORITHM, EXECUTIONS
+from rlcb.config.registry import ALGORITHMS, DEFAULT_ALGORITHM, EXECUTIONS, Execution
 
 if TYPE_CHECKING:
     _Network = str
 else:
     _Network = Literal["auto", *networks.NAMES]
 
-# 25e6 is a float to YAML and a count to everybody else.
+# YAML reads 25e6 as a float; here it is a count.
 _Whole = BeforeValidator(lambda value: int(value) if isinstance(value, float) and value.is_integer() else value)
 _Int = Annotated[int, _Whole]
 
@@ -38,7 +38,7 @@ class EnvConfig(_Section):
 
 
 class ParallelConfig(_Section):
-    """How a parallel run is divided; a sequential one does not look here."""
+    """How a parallel run is divided; a sequential one ignores this section."""
 
     num_workers: Annotated[
         Annotated[int, _Whole, Field(ge=1, le=1024)] | Literal["auto"],
@@ -73,7 +73,7 @@ class ParallelConfig(_Section):
 
 
 class TrainingConfig(_Section):
-    """How long, in what portions and with which network to learn."""
+    """How long, in what batches and with which network to learn."""
 
     total_timesteps: Annotated[_Int, Field(ge=1, le=10**12, description="environment steps to train for")] = 25_000_000
     duration_hours: Annotated[
@@ -165,7 +165,7 @@ class HardwareConfig(_Section):
 
 
 class Config(_Section):
-    """A whole run. `algorithm` says which of the algorithms' sections counts; the file does not name it."""
+    """A whole run. `algorithm` selects one of the algorithms' sections; it is not written in files."""
 
     algorithm: Annotated[str, Field(exclude=True)] = DEFAULT_ALGORITHM
     env: EnvConfig = EnvConfig()
@@ -190,9 +190,14 @@ class Config(_Section):
 
     @property
     def minibatch_items(self) -> int:
-        """The same in what minibatches of this algorithm are made of: samples, or environments with all their steps."""
-        whole_columns = ALGORITHMS[self.algorithm].whole_columns
-        return self.minibatch_size // self.training.n_steps if whole_columns else self.minibatch_size
+        """The same in items of this algorithm's minibatches: samples, or environments with all their steps."""
+        whole_unrolls = ALGORITHMS[self.algorithm].whole_unrolls
+        return self.minibatch_size // self.training.n_steps if whole_unrolls else self.minibatch_size
+
+    @property
+    def parallel_execution(self) -> Execution:
+        """How this run's algorithm is executed in parallel mode."""
+        return EXECUTIONS[ALGORITHMS[self.algorithm].executions["parallel"]]
 
     @property
     def objective(self) -> PpoConfig | ImpalaConfig | A2cConfig:

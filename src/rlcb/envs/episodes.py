@@ -21,7 +21,7 @@ class Episode(NamedTuple):
 
 
 class EpisodeCounter:
-    """Adds one worker's rewards up to episodes."""
+    """Sums one worker's rewards into episodes."""
 
     def __init__(self, num_envs: int, first_env: int = 0):
         self._first_env = first_env
@@ -35,7 +35,8 @@ class EpisodeCounter:
         ended = []
         for index in map(int, np.flatnonzero(dones)):
             ended.append(Episode(t, self._first_env + index, float(self._return[index]), int(self._length[index])))
-            self._return[index], self._length[index] = 0.0, 0
+            self._return[index] = 0.0
+            self._length[index] = 0
         return ended
 
     def state(self) -> tuple[list[float], list[int]]:

@@ -99,7 +99,8 @@ class GymnasiumEnv:
         """Continue these copies; the others are closed."""
         for index in set(range(self.num_envs)) - set(copies):
             self._envs[index].close()
-        self.num_envs, self._observations = len(copies), self._observations[copies]
+        self.num_envs = len(copies)
+        self._observations = self._observations[copies]
         self._envs = [self._envs[copy] for copy in copies]
         self._identity = [self._identity[copy] for copy in copies]
         self._episode = [self._episode[copy] for copy in copies]

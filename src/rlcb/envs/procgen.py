@@ -39,7 +39,7 @@ class ProcgenEnv:
         return self._env.observe()[1]["rgb"]  # type: ignore[no-any-return]
 
     def step(self, actions: NDArray[np.int64]) -> Step:
-        """Apply one action to each copy; Procgen flags its time-outs as ordinary ends, and so do we."""
+        """Apply one action to each copy; Procgen does not tell its time limits from other ends of episodes."""
         self._env.act(actions)
         rewards, observation, first = self._env.observe()
         return Step(observation["rgb"], rewards, first)

@@ -12,7 +12,7 @@ from torch import nn
 from rlcb.envs.base import VectorEnv, refuse_infinite
 from rlcb.envs.episodes import Episode, EpisodeCounter
 
-_STREAM = 0x5EED  # keeps these random numbers apart from training's, whatever the seeds
+_STREAM = 0x5EED  # separates these random numbers from training's, whatever the seeds
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Actor:
 
     @torch.inference_mode()
     def act(self, observations: NDArray[Any], envs: NDArray[np.int64], num_envs: int) -> NDArray[np.int64]:
-        """Actions [n] for the observations [n, …] of the given ones of all `num_envs` envs."""
+        """Actions [n] for observations [n, …]; `envs` are their places among all `num_envs` envs."""
         scores = self.policy(torch.from_numpy(observations).to(self.device))[0]
         if self.generator is not None:
             # Drawn for all envs at every step: what one env draws does not depend on which others have finished.
@@ -39,22 +39,19 @@ class Tally:
     """The episodes that count, each env's in their order."""
 
     def __init__(self, quotas: list[int]):
-        self.quotas, self.steps, self.finished = quotas, 0, 0
-        self._rewards: list[list[float]] = [[] for _ in quotas]
-        self._lengths: list[list[int]] = [[] for _ in quotas]
-        self._completed: list[list[bool]] = [[] for _ in quotas]
+        self.quotas = quotas
+        self.steps = 0
+        self.finished = 0
+        self._episodes: list[list[tuple[float, int, bool | None]]] = [[] for _ in quotas]
 
     def missing(self, env: int) -> int:
         """Episodes that an env still has to play."""
-        return self.quotas[env] - len(self._rewards[env])
+        return self.quotas[env] - len(self._episodes[env])
 
     def add(self, env: int, reward: float, length: int, completed: bool | None) -> None:
         """Count one episode."""
         self.finished += 1
-        self._rewards[env].append(reward)
-        self._lengths[env].append(length)
-        if completed is not None:
-            self._completed[env].append(completed)
+        self._episodes[env].append((reward, length, completed))
 
     @property
     def planned(self) -> int:
@@ -64,29 +61,29 @@ class Tally:
     @property
     def rewards(self) -> list[float]:
         """Returns of the finished episodes, env by env."""
-        return [value for values in self._rewards for value in values]
+        return [reward for episodes in self._episodes for reward, _, _ in episodes]
 
     @property
     def lengths(self) -> list[int]:
         """Lengths of the same episodes in steps."""
-        return [value for values in self._lengths for value in values]
+        return [length for episodes in self._episodes for _, length, _ in episodes]
 
     @property
     def completed(self) -> list[bool]:
-        """Whether each of them completed its level; empty where the environment does not know."""
-        return [value for values in self._completed for value in values]
+        """Whether each of them completed its level; empty where there are no levels."""
+        return [done for episodes in self._episodes for _, _, done in episodes if done is not None]
 
 
 def default_num_envs(episodes: int, at_most: int = 128) -> int:
-    """The largest number of envs that shares the episodes evenly; without a good one, the largest at all."""
+    """The largest number of envs that shares the episodes evenly; where that is small, `at_most`."""
     even = max(n for n in range(1, min(episodes, at_most) + 1) if episodes % n == 0)
     return even if even >= min(episodes, at_most // 4) else at_most
 
 
 def quotas_of(episodes: int, num_envs: int) -> list[int]:
-    """How many episodes each env plays: equal shares, the first envs one more where that does not come out even."""
+    """How many episodes each env plays: equal shares; the first envs play one of the rest each."""
     share, rest = divmod(episodes, num_envs)
-    return [share + (index < rest) for index in range(num_envs)]
+    return [share + 1 if index < rest else share for index in range(num_envs)]
 
 
 def seeds_of(seed: int, stream: int) -> tuple[int, int]:
@@ -101,7 +98,7 @@ def play(env: VectorEnv, actor: Actor, quotas: list[int]) -> Generator[Tally]:
     Counting the first episodes to finish would prefer short ones. A quota per env takes every episode that was begun.
     """
     tally, counter = Tally(quotas), EpisodeCounter(env.num_envs)
-    envs = active = np.arange(env.num_envs)  # `envs`: who is in `env`; `active`: places in it whose quota is not full
+    envs = active = np.arange(env.num_envs)  # `envs`: numbers of those in `env`; `active`: places with a quota left
     observations = env.observe()
     try:
         while len(active):
@@ -116,7 +113,7 @@ def play(env: VectorEnv, actor: Actor, quotas: list[int]) -> Generator[Tally]:
                 _count(ended, envs, tally, env.completed())
                 active = np.flatnonzero([tally.missing(number) for number in envs.tolist()])
             if 0 < 2 * len(active) <= env.num_envs:
-                # Few are left: stepping the finished ones along would soon cost more than those that count.
+                # Half of them or more are finished: stepping those too would cost more than making a smaller set.
                 env, counter, envs = env.only(active.tolist()), _counter_of(counter, active), envs[active]
                 observations, active = env.observe(), np.arange(env.num_envs)
             yield tally
@@ -134,7 +131,7 @@ def _count(ended: list[Episode], envs: NDArray[np.int64], tally: Tally, complete
 
 
 def _counter_of(counter: EpisodeCounter, places: NDArray[np.int64]) -> EpisodeCounter:
-    """A counter that goes on with some of another's envs."""
+    """A counter that continues some of another's envs."""
     smaller = EpisodeCounter(len(places))
     returns, lengths = counter.state()
     smaller.load([returns[place] for place in places.tolist()], [lengths[place] for place in places.tolist()])

@@ -1,4 +1,4 @@
-"""Pictures of a policy at play: a video file, or a window on the screen."""
+"""Pictures of a policy's episodes: a video file, or a window on the screen."""
 
 import contextlib
 import itertools
@@ -50,7 +50,7 @@ def watch(env: VectorEnv, actor: "Actor", episodes: int = EPISODES, max_frames: 
 
 
 def check_encoder(path: Path) -> None:
-    """Refuse a kind of file that is not known, or that nothing here can make."""
+    """Raise UsageError for a kind of file that is unknown, or whose encoder is not installed."""
     if path.suffix.lower() not in ENDINGS:
         raise UsageError(f"--video {path}: the name must end in {' or '.join(ENDINGS)}")
     if path.suffix.lower() == ".gif" and find_spec("PIL") is None:
@@ -86,7 +86,7 @@ def write_video(path: Path, frames: Iterable[Frame]) -> int:
 def _write_gif(path: Path, frames: Iterable[Frame]) -> int:
     from PIL import Image
 
-    # Without dithering: grain that changes from frame to frame would double the file.
+    # Without dithering, whose pattern changes from frame to frame and would double the file.
     method, dither = Image.Quantize.FASTOCTREE, Image.Dither.NONE
     pictures = [Image.fromarray(frame).quantize(128, method=method, dither=dither) for frame in frames]
     delays = list(itertools.islice(itertools.cycle(_GIF_DELAYS), len(pictures)))
@@ -103,7 +103,7 @@ def _write_mp4(path: Path, frames: Iterable[Frame]) -> int:
     even = ["-vf", "pad=ceil(iw/2)*2:ceil(ih/2)*2", "-movflags", "+faststart"]
     count = 0
     with tempfile.TemporaryFile() as complaints:
-        # A session of its own: Ctrl-C is ours to handle, the file is finished first.
+        # In a session of its own Ctrl-C does not reach it: this process handles it and finishes the file first.
         encoder = subprocess.Popen(
             [find_ffmpeg() or "ffmpeg", *words.split(), *even, str(path)],
             stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=complaints, start_new_session=True,
@@ -116,7 +116,7 @@ def _write_mp4(path: Path, frames: Iterable[Frame]) -> int:
         except BrokenPipeError:
             count = 0
         finally:
-            with contextlib.suppress(BrokenPipeError):  # it is gone already, and its exit status says why
+            with contextlib.suppress(BrokenPipeError):  # it has ended, and its exit status says why
                 encoder.stdin.close()
             failed = encoder.wait() != 0
         if failed or not count:
@@ -136,7 +136,7 @@ def open_window() -> Any | str:
             from gym3.internal.renderer import Renderer
 
             return Renderer(width=_WINDOW, height=_WINDOW)
-    except Exception as error:  # drivers and toolkits fail in every way there is
+    except Exception as error:  # drivers and toolkits may raise anything
         return str(error).splitlines()[0] if str(error) else type(error).__name__
 
 
@@ -153,4 +153,4 @@ def show(window: Any, frames: Iterable[Frame]) -> None:
             break
         due += 1 / FPS
         time.sleep(max(due - time.perf_counter(), 0.0))
-    glfw.terminate()  # the window has no way of its own to be closed
+    glfw.terminate()  # the window has no method to close it

@@ -1,4 +1,4 @@
-"""What a benchmark suite consists of: its YAML file and flags, checked, and the configuration of every kind of run."""
+"""The settings of a benchmark suite, from its YAML file and flags, and the configuration of each pair of them."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ Sources = dict[str, str]  # setting → where it was given, as a message names i
 _DECIDED = {"name": "games", "seed": "seeds", "duration_hours": "duration_hours", "total_timesteps": "total_timesteps",
             "checkpoint_dir": "--output-dir", "log_dir": "--output-dir"}  # fmt: skip
 PASSED_ON = tuple(key for key in all_keys() if key not in _DECIDED)
-ON_A_CLUSTER = ("cluster", "min_workers", "insecure")  # a suite's sequential runs stay where they are
+ON_A_CLUSTER = ("cluster", "min_workers", "insecure")  # a suite's sequential runs ignore them
 BUDGETS = ("duration_hours", "total_timesteps")
 
 _Several = BeforeValidator(lambda value: value if isinstance(value, list) else [value])
@@ -74,7 +74,7 @@ class SuiteConfig(BaseModel):
 
 @dataclass(frozen=True)
 class Suite:
-    """Settings, and what they make of the configuration of each `<algorithm>_<mode>`."""
+    """Settings, and the configuration of each `<algorithm>_<mode>` that follows from them."""
 
     settings: SuiteConfig
     configs: dict[str, Config]
@@ -137,7 +137,7 @@ def _first_problem(error: ValidationError, source: Sources) -> str:
 
 
 def _checked(settings: SuiteConfig, source: Sources) -> SuiteConfig:
-    """Checks against the tables of what exists, and of settings against each other; games get their short names."""
+    """The settings with the games' short names, once all of them are known to exist and to fit together."""
     known: dict[str, Iterable[str]] = {"algorithms": ALGORITHMS, "modes": MODES}
     for key, names in known.items():
         for name in getattr(settings, key):
@@ -216,7 +216,7 @@ def _build_configs(settings: SuiteConfig, source: Sources) -> dict[str, Config]:
 def _changes(
     settings: SuiteConfig, source: Sources, algorithm: str, mode: str, game: str
 ) -> dict[str, tuple[str, Any]]:
-    """What the suite puts on top of a config file, as far as the algorithm knows it, and where each was given."""
+    """What the suite changes in a config file, as far as the algorithm has such keys, and where each was given."""
     budget = next(key for key in BUDGETS if getattr(settings, key) is not None)
     changes: dict[str, tuple[str, Any]] = {
         "name": (source.get("games", "games"), game),
