@@ -1,9 +1,8 @@
 """From flags to a running training: configuration, checks, plan, run directory, execution."""
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -203,14 +202,18 @@ def _run(request: Request, path: Path, config: Config, mode: str, stop: StopRequ
 def _execute(
     run: RunDirectory, config: Config, plan: Plan, resume: bool, stop: StopRequest, pool: "RayPool | None"
 ) -> "Outcome":
-    """Set the process up, import the heavy half of the program and run it."""
+    """Set the process up, import the heavy half of the program and run it; everything is on disk then."""
     prepare_process(plan.threads)
-    train: Callable[..., Outcome] = import_module(f"rlcb.execution.{plan.execution}").train
-    if run.mode == "parallel":
-        from rlcb.comm.pool import LocalPool
+    from rlcb.comm.pool import WorkerPool
+    from rlcb.execution.job import Job
+    from rlcb.run.recorder import Recorder
 
-        train = partial(train, pool=pool or LocalPool())
-    return train(run, config, plan, resume, stop)
+    execution = import_module(f"rlcb.execution.{plan.execution}")
+    recorder = Recorder(run, config, plan, pool)
+    state = recorder.restore() if resume else None
+    with recorder:
+        execution.train(Job(config, plan, recorder, stop, pool or WorkerPool()), state)
+        return recorder.finish()
 
 
 def _print_plan(run: RunDirectory, config: Config, plan: Plan) -> None:

@@ -16,13 +16,12 @@ from rlcb.cluster.connect import connected
 from rlcb.cluster.parameter_server import ParameterServer
 from rlcb.cluster.placement import Place, spread
 from rlcb.cluster.rendezvous import forget
-from rlcb.cluster.transport import RayActorWorker, SupervisorTransport
+from rlcb.cluster.transport import SupervisorTransport
 from rlcb.cluster.worker_handle import RayWorker, RemoteControl
 from rlcb.comm.control import Control
-from rlcb.comm.pool import NoRoom, WorkerHandle
+from rlcb.comm.pool import NoRoom, PoolLost, WorkerHandle, WorkerPool
 from rlcb.config.registry import ALGORITHMS
 from rlcb.config.schema import Config
-from rlcb.errors import WorkersLost
 from rlcb.execution.messages import ActorSetup, AsyncSetup, WorkerSetup
 
 _LOOKS_EVERY = 1.0  # seconds between looks at the nodes
@@ -43,7 +42,7 @@ class _Node:
     peak_bytes: int = 0
 
 
-class RayPool:
+class RayPool(WorkerPool):
     """Workers are Ray actors, spread over the nodes by their cores."""
 
     distributed = True
@@ -100,7 +99,7 @@ class RayPool:
         if self._watch.lost:
             for worker in self._workers:
                 worker.cluster_is_gone = True
-            raise WorkersLost(self._watch.lost)
+            raise PoolLost(self._watch.lost)
         if time.monotonic() - self._looked >= _LOOKS_EVERY:
             self._looked = time.monotonic()
             self._look()
@@ -161,14 +160,14 @@ class RayPool:
         setup = replace(setup, num_threads=place.threads)
         if isinstance(setup, ActorSetup):
             self._transport = self._transport or SupervisorTransport(setup)
-            worker: RayWorker = RayActorWorker(index, setup, control, place, self._transport)
-        else:
-            worker = RayWorker(role, index, self._with_services(setup, control), control, place)
+        worker = RayWorker(role, index, self._with_services(setup, control), control, place, self._transport)
         self._workers.append(worker)
         return worker
 
     def _with_services(self, setup: Any, control: Control) -> Any:
         """The set-up with what takes the place of shared memory on a cluster."""
+        if isinstance(setup, ActorSetup):
+            return replace(setup, memory=None)
         if isinstance(setup, AsyncSetup):
             if self._server is None:
                 where = NodeAffinitySchedulingStrategy(self._here, soft=False)

@@ -21,10 +21,7 @@ from rlcb.comm.control import Control
 from rlcb.hardware import package_version, prepare_process
 
 if TYPE_CHECKING:
-    from rlcb.cluster.parameter_server import RemoteParameters
-    from rlcb.cluster.transport import RemoteTransport
-    from rlcb.envs.base import EnvSpec
-    from rlcb.execution.messages import ActorSetup, AsyncSetup
+    from rlcb.execution.entry import WorkerContext
 
 _GROUPS = {"talk": 1, "listen": 1, "watch": 1}  # each keeps its own order, none waits for another
 
@@ -61,30 +58,20 @@ class Mailbox:
         self.outgoing.put((message, payload))
 
 
-class RayContext:
+def node_context(channel: Mailbox, control: Control) -> "WorkerContext":
     """What a worker finds on a node: messages through its Ray actor, all else over the network."""
+    from rlcb.cluster.parameter_server import RemoteParameters
+    from rlcb.cluster.rendezvous import ClusterStore
+    from rlcb.cluster.transport import RemoteTransport
+    from rlcb.execution.entry import WorkerContext
 
-    def __init__(self, channel: Mailbox, control: Control):
-        self.channel, self.control = channel, control
-
-    def rendezvous(self, name: str, rank: int, size: int) -> Any:
-        """Ray's key-value store."""
-        from rlcb.cluster.rendezvous import ClusterStore
-
-        return ClusterStore(name, rank, size)
-
-    def transport(self, setup: "ActorSetup", spec: "EnvSpec", num_weights: int) -> "RemoteTransport":
-        """Rollouts and weights through Ray's object store."""
-        from rlcb.cluster.transport import RemoteTransport
-
-        del num_weights
-        return RemoteTransport(self.channel, setup.config.training.n_steps, setup.num_envs, spec)
-
-    def parameters(self, setup: "AsyncSetup") -> "RemoteParameters":
-        """A parameter server on the supervisor's machine."""
-        from rlcb.cluster.parameter_server import RemoteParameters
-
-        return RemoteParameters(setup.server, setup.index)
+    return WorkerContext(
+        channel,
+        control,
+        rendezvous=ClusterStore,
+        transport=lambda setup, spec, _: RemoteTransport(channel, setup, spec),
+        parameters=lambda setup: RemoteParameters(setup.server, setup.index),
+    )
 
 
 @ray.remote(concurrency_groups=_GROUPS)
@@ -119,14 +106,13 @@ class WorkerActor:
         self._take_over(*self._steered)
         if hasattr(setup, "dumps"):  # the run's directory is not on this machine
             setup = replace(setup, dumps=Path(tempfile.gettempdir()))
-        context = RayContext(self._mail, self._control)
-        threading.Thread(target=self._work, args=(role, context, setup), daemon=True).start()
+        threading.Thread(target=self._work, args=(role, setup, self._control), daemon=True).start()
 
-    def _work(self, role: str, context: RayContext, setup: Any) -> None:
+    def _work(self, role: str, setup: Any, control: Control) -> None:
         from rlcb.execution.entry import run_role
 
         try:
-            run_role(role, context, setup)
+            run_role(role, node_context(self._mail, control), setup)
         except BaseException:
             traceback.print_exc()  # into Ray's log of this worker
             os._exit(1)  # as a process would end that fails

@@ -1,15 +1,13 @@
 """Rollouts and weights on their way between a supervisor and actors on other machines, through Ray's object store."""
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import ray
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from rlcb.cluster.placement import Place
-from rlcb.cluster.worker_handle import RayWorker, RemoteControl
 from rlcb.comm.rollout_slots import SlotMemory
 from rlcb.comm.tickets import Filled, Ticket
 from rlcb.comm.versioned_weights import VersionedWeights
@@ -23,14 +21,14 @@ from rlcb.rollout import Rollout, make_rollout
 class RemoteTransport:
     """The actor's end: weights come with the ticket, the rollout goes with the answer."""
 
-    def __init__(self, channel: Any, n_steps: int, num_envs: int, spec: EnvSpec):
+    def __init__(self, channel: Any, setup: ActorSetup, spec: EnvSpec):
         """`channel`: a Mailbox."""
         self._channel = channel
 
         def empty(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
             return torch.empty(shape, dtype=dtype)
 
-        self._rollout = make_rollout(n_steps, num_envs, spec, empty, empty)
+        self._rollout = make_rollout(setup.config.training.n_steps, setup.num_envs, spec, empty, empty)
         self._version = -1
 
     def take(self, weights: Tensor) -> Ticket:
@@ -64,7 +62,7 @@ class SupervisorTransport:
     def __init__(self, setup: ActorSetup):
         assert setup.memory is not None
         config, spec = setup.config, spec_of(setup.config.env)
-        self.slots = SlotMemory(setup.memory.slots, setup.num_slots, config.training.n_steps, setup.num_envs, spec)
+        self._slots = SlotMemory(setup.memory.slots, setup.num_slots, config.training.n_steps, setup.num_envs, spec)
         network = make_network(config.training.network, spec)
         length = sum(parameter.numel() for parameter in network.parameters())
         self._published, self._weights = VersionedWeights(setup.memory.weights, length), torch.zeros(length)
@@ -78,27 +76,8 @@ class SupervisorTransport:
             self._reference = ray.put(self._weights.numpy())
         return self._version, self._reference
 
-
-class RayActorWorker(RayWorker):
-    """An actor on a node: its rollouts are copied into the slots here, where the learners are."""
-
-    def __init__(
-        self, index: int, setup: ActorSetup, control: RemoteControl, place: Place, transport: SupervisorTransport
-    ):
-        self._transport = transport
-        super().__init__("actor", index, replace(setup, memory=None), control, place)
-
-    def send(self, message: Any) -> None:
-        """Tickets go with the newest policy."""
-        assert isinstance(message, Ticket)
-        version, policy = self._transport.newest_policy()
-        self._tell(replace(message, version=version), policy)
-
-    def unpacked(self, message: Any, payload: Any) -> Any:
-        """A rollout is copied into its slot, which frees it in the object store."""
-        if isinstance(message, Filled):
-            slots = self._transport.slots
-            for tensor, array in zip(tensors_of(slots.begin(message.ticket)), self._fetched(payload), strict=True):
-                np.copyto(tensor.numpy(), array)
-            slots.finish(message.ticket)
-        return message
+    def take_over(self, ticket: Ticket, arrays: list[NDArray[Any]]) -> None:
+        """Copy a rollout into its slot, where the learners find it; that frees it in the object store."""
+        for tensor, array in zip(tensors_of(self._slots.begin(ticket)), arrays, strict=True):
+            np.copyto(tensor.numpy(), array)
+        self._slots.finish(ticket)

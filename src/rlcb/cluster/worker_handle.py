@@ -6,6 +6,7 @@ import select
 import threading
 import time
 from collections import deque
+from dataclasses import replace
 from typing import Any
 
 import ray
@@ -14,8 +15,10 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from rlcb.cluster.placement import Place
 from rlcb.cluster.ray_worker import WorkerActor, kill_process, versions
+from rlcb.cluster.transport import SupervisorTransport
 from rlcb.comm.control import Control
-from rlcb.comm.pool import Failed, WorkerDied, worker_name
+from rlcb.comm.pool import Failed, WorkerDied, WorkerHandle
+from rlcb.comm.tickets import Filled, Ticket
 
 _PULSE_EVERY = 1.0  # seconds
 _NUMBERS = itertools.count(1)
@@ -57,20 +60,28 @@ class _Inbox:
                 os.close(descriptor)
 
 
-class RayWorker:
+class RayWorker(WorkerHandle):
     """A worker on a node. Its silence is measured by asking its Ray actor for its heartbeat."""
 
-    def __init__(self, role: str, index: int, setup: Any, control: "RemoteControl", place: Place):
-        self.name, self.role, self.index, self.place = worker_name(role, index), role, index, place
+    def __init__(
+        self,
+        role: str,
+        index: int,
+        setup: Any,
+        control: "RemoteControl",
+        place: Place,
+        transport: SupervisorTransport | None = None,
+    ):
+        """`transport`: what an actor's tickets and rollouts go through."""
+        super().__init__(role, index)
+        self.place, self._control, self._transport = place, control, transport
         self.node_is_gone = False  # as far as Ray says so
         self.cluster_is_gone = False  # nobody is left who could end it
+        self.ended = False
         self.channel = _Inbox()
         self.memory, self.cpu_seconds = 0, 0.0
         self._process: int | None = None  # the number of its process, once it is known
-        self._last_beat, self._last_seen = -1, time.monotonic()
         self._asked, self._waiting_for_pulse = 0.0, False
-        self.ended = False
-        self._control = control
         where = NodeAffinitySchedulingStrategy(place.node, soft=False)
         label = f"{control.label} {self.name} {next(_NUMBERS)}"  # as `ray list actors` shows it
         options = WorkerActor.options(name=label, num_cpus=place.threads, scheduling_strategy=where, max_restarts=0)  # type: ignore[attr-defined]
@@ -92,7 +103,7 @@ class RayWorker:
         message.future().add_done_callback(arrived)
 
     def receive(self) -> Any:
-        """The next message; a worker that is gone raises WorkerDied, one that cannot go on its own error."""
+        """The next message that has arrived; an actor's rollout is in its slot then."""
         if self.ended:
             raise WorkerDied(self, "ended")
         message, payload = self.channel.take()
@@ -101,26 +112,20 @@ class RayWorker:
         self._ask()
         if isinstance(message, Failed):
             raise message.error()
-        return self.unpacked(message, payload)
-
-    def unpacked(self, message: Any, payload: Any) -> Any:
-        """The message, once what came with it is where it belongs."""
-        del payload
+        if isinstance(message, Filled) and self._transport:
+            try:
+                self._transport.take_over(message.ticket, ray.get(payload))
+            except RayError as error:  # it is gone with its node, and so is the worker
+                raise self._died(error) from None
         return message
 
     def send(self, message: Any) -> None:
-        """Tell the worker something; that it is gone is noticed when it is listened to."""
-        self._tell(message)
-
-    def _tell(self, message: Any, payload: Any = None) -> None:
-        self._actor.tell.remote(message, time.perf_counter(), payload)
-
-    def _fetched(self, payload: Any) -> Any:
-        """What a message's payload holds; where it is gone with its node, so is the worker."""
-        try:
-            return ray.get(payload)
-        except RayError as error:
-            raise self._died(error) from None
+        """Have its Ray actor pass a message on; tickets go with the newest policy."""
+        policy = None
+        if isinstance(message, Ticket) and self._transport:
+            version, policy = self._transport.newest_policy()
+            message = replace(message, version=version)
+        self._actor.tell.remote(message, time.perf_counter(), policy)
 
     def _died(self, error: BaseException) -> WorkerDied:
         """What an error of Ray's means for this worker."""
@@ -136,23 +141,18 @@ class RayWorker:
         self._actor.steer.remote(generation, stop)
 
     def silent_for(self) -> float:
-        """Seconds since its heartbeat was last seen to move, or since `reset_silence`."""
+        """Seconds since its heartbeat was last seen to move; asks for it, too, every so often."""
         now = time.monotonic()
         if not self._waiting_for_pulse and now - self._asked >= _PULSE_EVERY:
             self._asked, self._waiting_for_pulse = now, True
             self._actor.pulse.remote().future().add_done_callback(self._take_pulse)
-        return now - self._last_seen
+        return super().silent_for()
 
     def _take_pulse(self, future: Any) -> None:
         self._waiting_for_pulse = False
         if future.exception() is None:
             beat, self.memory, self.cpu_seconds, self._process = future.result()
-            if beat != self._last_beat:
-                self._last_beat, self._last_seen = beat, time.monotonic()
-
-    def reset_silence(self) -> None:
-        """From now on it has something to do, so its silence counts."""
-        self._last_seen = time.monotonic()
+            self.note_beat(beat)
 
     def kill(self) -> None:
         """Stop it at once; what it had sent before is not received any more."""

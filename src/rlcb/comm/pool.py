@@ -7,10 +7,11 @@ import socket
 import subprocess
 import sys
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
-from typing import Any, Protocol
+from typing import Any
 
 from rlcb import errors
 from rlcb.comm.control import Control
@@ -20,6 +21,10 @@ _ENTRY = "rlcb.execution.entry"  # the program that every worker process runs
 
 class NoRoom(Exception):
     """Nothing that is left of the cluster has room for another worker."""
+
+
+class PoolLost(Exception):
+    """What the workers run on is gone altogether."""
 
 
 class WorkerDied(Exception):
@@ -43,78 +48,55 @@ class Failed:
         return kind(self.message)
 
 
-class WorkerHandle(Protocol):
-    """A worker, as its supervisor sees it."""
+class WorkerHandle(ABC):
+    """A worker, as its supervisor sees it: knows how long it has been silent; how to talk to it depends on the pool."""
 
-    name: str
-    role: str
-    index: int
+    channel: Any  # what to wait on for messages: `multiprocessing.connection.wait` takes it, and it has `poll`
 
-    @property
-    def channel(self) -> Any:
-        """What to wait on for messages: `multiprocessing.connection.wait` takes it, and it has `poll`."""
+    def __init__(self, role: str, index: int):
+        self.role, self.index = role, index
+        self.name = f"{role.rpartition('_')[2]} {index}"  # what messages call it: 'actor 3'
+        self._last_beat, self._last_seen = -1, time.monotonic()
 
+    @abstractmethod
     def receive(self) -> Any:
         """The next message; a worker that is gone raises WorkerDied, one that cannot go on its own error."""
 
+    @abstractmethod
     def send(self, message: Any) -> None:
         """Tell the worker something; that it is gone is noticed when it is listened to."""
 
-    def silent_for(self) -> float:
-        """Seconds since its heartbeat last moved, or since `reset_silence`."""
-
-    def reset_silence(self) -> None:
-        """From now on it has something to do, so its silence counts."""
-
+    @abstractmethod
     def kill(self) -> None:
         """Stop it at once; what it has sent before can still be received, where messages come over a socket."""
 
+    @abstractmethod
     def end(self) -> None:
         """Make sure that it is gone, and release what belongs to it."""
 
+    def note_beat(self, beat: int) -> None:
+        """Its heartbeat counter was seen to show this."""
+        if beat != self._last_beat:
+            self._last_beat, self._last_seen = beat, time.monotonic()
 
-class WorkerPool(Protocol):
-    """Starts workers and knows how many there is room for."""
+    def silent_for(self) -> float:
+        """Seconds since its heartbeat was last seen to move, or since `reset_silence`."""
+        return time.monotonic() - self._last_seen
 
-    distributed: bool  # over several machines, which do not fail together
-    elastic: bool  # as many workers as there is room for, not a number that was asked for
-
-    def control(self, name: str, size: int) -> Control:
-        """The control page of so many workers."""
-
-    def start(self, role: str, index: int, setup: Any, control: Control, descriptors: Sequence[int]) -> WorkerHandle:
-        """Start a worker; NoRoom where none can be started."""
-
-    def room(self) -> int | None:
-        """How many more workers could be started now; None: any number."""
-
-    def check(self) -> None:
-        """See whether what the workers run on is still there; if it is lost altogether, WorkersLost."""
-
-    def usage(self) -> tuple[int, float]:
-        """Bytes and processor seconds of the workers that are not in this process's tree."""
-
-    def cores(self) -> int | None:
-        """Cores that the workers may use in all; None: this process's own."""
-
-    def nodes(self) -> list[dict[str, Any]]:
-        """The machines, with how many workers each has had and the most memory they took there."""
+    def reset_silence(self) -> None:
+        """From now on it has something to do, so its silence counts."""
+        self._last_seen = time.monotonic()
 
 
-def worker_name(role: str, index: int) -> str:
-    """What messages call a worker: 'actor 3'."""
-    return f"{role.rpartition('_')[2]} {index}"
-
-
-class LocalWorker:
+class LocalWorker(WorkerHandle):
     """A child process that works in one role."""
 
     def __init__(
         self, role: str, index: int, setup: Any, control: Control, descriptors: Sequence[int], program: str = _ENTRY
     ):
         """`descriptors` of shared memory stay open in the child, under the same numbers; it runs this module."""
-        self.name, self.role, self.index = worker_name(role, index), role, index
-        self._control, self._last_beat, self._last_seen = control, -1, time.monotonic()
+        super().__init__(role, index)
+        self._control = control
         ours, theirs = socket.socketpair()
         with ours, theirs:
             words = (theirs.fileno(), control.descriptor, control.size, setup.num_threads, os.getpid())
@@ -127,74 +109,67 @@ class LocalWorker:
         self.send(setup)
 
     def receive(self) -> Any:
-        """The next message; a worker that is gone raises WorkerDied, one that cannot go on its own error."""
+        """The next message, from a socket that closes with the process."""
         try:
             message = self.channel.recv()
         except (EOFError, OSError):  # the second where it was cut off in the middle of a message
-            raise WorkerDied(self, self._how_it_ended()) from None
+            code = self.process.wait()
+            how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+            raise WorkerDied(self, how) from None
         if isinstance(message, Failed):
             raise message.error()
         return message
 
     def send(self, message: Any) -> None:
-        """Tell the worker something; that it is gone is noticed when it is listened to."""
+        """Write to the socket."""
         with contextlib.suppress(BrokenPipeError, ConnectionError):
             self.channel.send(message)
 
     def silent_for(self) -> float:
-        """Seconds since its heartbeat last moved, or since `reset_silence`."""
-        beat = int(self._control.heartbeats[self.index])
-        if beat != self._last_beat:
-            self._last_beat, self._last_seen = beat, time.monotonic()
-        return time.monotonic() - self._last_seen
-
-    def reset_silence(self) -> None:
-        """From now on it has something to do, so its silence counts."""
-        self._last_seen = time.monotonic()
+        """Seconds since its heartbeat in shared memory last moved."""
+        self.note_beat(int(self._control.heartbeats[self.index]))
+        return super().silent_for()
 
     def kill(self) -> None:
-        """Stop the process at once; what it has sent before can still be received."""
+        """SIGKILL; the socket stays open."""
         self.process.kill()
         self.process.wait()
 
     def end(self) -> None:
-        """Make sure that the process is gone."""
+        """SIGKILL, and close the socket."""
         self.kill()
         self.channel.close()
 
-    def _how_it_ended(self) -> str:
-        code = self.process.wait()
-        return f"killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
 
+class WorkerPool:
+    """Starts workers: here as processes of this machine, any number of them; a pool on a cluster overrides that."""
 
-class LocalPool:
-    """Workers are processes of this machine; any number of them."""
-
-    distributed = elastic = False
+    distributed = False  # over several machines, which do not fail together
+    elastic = False  # as many workers as there is room for, not a number that was asked for
 
     def control(self, name: str, size: int) -> Control:
-        """A page of nameless shared memory: nothing is left of it, whoever is killed."""
+        """The control page of so many workers: nameless memory, of which nothing is left, whoever is killed."""
         return Control(os.memfd_create(name), size)
 
     def start(self, role: str, index: int, setup: Any, control: Control, descriptors: Sequence[int]) -> WorkerHandle:
-        """A new process, which inherits the descriptors."""
+        """Start a worker, which inherits the descriptors; NoRoom where none can be started."""
         return LocalWorker(role, index, setup, control, descriptors)
 
     def room(self) -> int | None:
-        """Any number."""
+        """How many more workers could be started now; None: any number."""
         return None
 
     def check(self) -> None:
-        """This machine is here."""
+        """See whether what the workers run on is still there; PoolLost if it is not."""
 
     def usage(self) -> tuple[int, float]:
-        """All workers are in this process's tree."""
+        """Bytes and processor seconds of the workers that are not in this process's tree."""
         return 0, 0.0
 
     def cores(self) -> int | None:
-        """Those of this process."""
+        """Cores that the workers may use in all; None: this process's own."""
         return None
 
     def nodes(self) -> list[dict[str, Any]]:
-        """This machine is described elsewhere."""
+        """The machines other than this one, with how many workers each has had and the most memory they took there."""
         return []

@@ -6,6 +6,7 @@ from typing import Protocol
 from rlcb.config.registry import ALGORITHMS
 from rlcb.config.schema import Config
 from rlcb.config.tune import FEW_CORES, Division, divided, fastest_division, threads_each
+from rlcb.errors import WorkersLost
 from rlcb.hardware import resolve_device, usable_cpus
 
 
@@ -31,6 +32,9 @@ class ClusterPool(Protocol):
     def others(self) -> int:
         """Cores of the nodes other than this machine."""
 
+    def room(self) -> int | None:
+        """How many more workers could be started now; None: any number."""
+
 
 def make_plan(config: Config, mode: str, pool: ClusterPool | None = None) -> tuple[Config, Plan]:
     """The configuration with its division decided, as it is saved with the run, and the plan that follows from it."""
@@ -45,9 +49,23 @@ def make_plan(config: Config, mode: str, pool: ClusterPool | None = None) -> tup
     workers, each, learners = parallel.num_workers, parallel.num_envs_per_worker, parallel.num_learners or 0
     assert isinstance(workers, int)
     assert each is not None
+    if pool is not None and config.parallel_execution.shares_minibatches:
+        workers = _with_room(config, workers, pool)
+        each = config.env.num_envs // workers
     slots = (parallel.num_slots or 2 * workers) if config.parallel_execution.has_learners else 0
     share = _share_of_threads(workers, learners, pool)
     return config, Plan(execution, workers, each, learners, slots, min(wanted or share, share), device="cpu")
+
+
+def _with_room(config: Config, wanted: int, pool: ClusterPool) -> int:
+    """How many workers to begin with: as many as are wanted, or as there is room for; refused if too few."""
+    room, least = pool.room(), config.parallel.min_workers
+    if room is None or room >= wanted:
+        return wanted
+    size = largest_division(config, room)
+    if size < least:
+        raise WorkersLost(f"the cluster has room for {room} workers, which leaves a group of {size}; {least} must be")
+    return size
 
 
 def decided(config: Config, pool: ClusterPool | None = None) -> Config:

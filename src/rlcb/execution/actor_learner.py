@@ -11,12 +11,10 @@ from collections import Counter, deque
 from dataclasses import astuple, fields, replace
 from typing import NoReturn
 
-from rlcb.comm.pool import LocalPool, NoRoom, WorkerDied, WorkerHandle, WorkerPool
+from rlcb.comm.pool import WorkerDied, WorkerHandle, WorkerPool
 from rlcb.comm.rollout_slots import SlotBook
 from rlcb.comm.tickets import Filled
-from rlcb.config.plan import Plan
-from rlcb.config.schema import Config
-from rlcb.errors import Diverged
+from rlcb.execution.job import Job
 from rlcb.execution.messages import (
     ActorSetup,
     GetShared,
@@ -29,11 +27,7 @@ from rlcb.execution.messages import (
 )
 from rlcb.execution.schedule import Schedule, ending
 from rlcb.execution.supervisor import Supervisor, drain, poll
-from rlcb.run.directory import RunDirectory
-from rlcb.run.recorder import Recorder
 from rlcb.run.state import Progress, RunState, SharedState, UpdateReport
-from rlcb.run.summary import Outcome
-from rlcb.signals import StopRequest
 
 _ORDERS_AHEAD = 2  # updates that the learners know of: the one under way and the next
 _LEARNERS = 0  # their one place in the restart budget: they are replaced together
@@ -43,11 +37,12 @@ _ACTOR_TIMES = ("env", "acting", "waiting")
 class ActorLearner:
     """Runs actors and learners to the end of the run."""
 
-    def __init__(self, recorder: Recorder, config: Config, plan: Plan, stop: StopRequest, pool: WorkerPool):
-        self.recorder, self.config, self.plan, self.stop = recorder, config, plan, stop
-        self._actors = Supervisor("actor", plan.num_workers, pool, recorder, config)
+    def __init__(self, job: Job):
+        self.config, self.plan, self.recorder, self.stop = job.config, job.plan, job.recorder, job.stop
+        plan = job.plan
+        self._actors = Supervisor("actor", plan.num_workers, job)
         # Learners share memory with this process, wherever the actors are.
-        self._learners = Supervisor("learner", plan.num_learners, LocalPool(), recorder, config)
+        self._learners = Supervisor("learner", plan.num_learners, job, WorkerPool())
         self._memory = SharedMemory(*(os.memfd_create(f"rlcb-{field.name}") for field in fields(SharedMemory)))
         self._book = SlotBook(plan.num_slots, per_update=plan.num_workers)
         self._queue: deque[WorkerHandle] = deque()  # actors without a slot, in the order in which they became idle
@@ -61,15 +56,16 @@ class ActorLearner:
         self._schedule: Schedule | None = None  # once everybody is ready
         self._mark = self._update_seconds = 0.0
 
-    def run(self, checkpoint: SharedState | None) -> Outcome:
-        """Start everybody, keep them busy, record what they report; everything is on disk then."""
+    def run(self, checkpoint: SharedState | None) -> None:
+        """Start everybody, keep them busy, record what they report, until the run is over."""
         self._checkpoint = checkpoint
         self._progress = checkpoint.progress.copy() if checkpoint else Progress()
         self._first = self._ordered = self._progress.updates
         try:
             self._start_learners()
             while self.recorder.ending is None:
-                self._start_missing_actors()
+                if story := self._actors.fill(self._actor_setup, astuple(self._memory)):
+                    self._give_up(story)
                 if self._schedule is None:
                     self._begin_when_ready()
                 else:
@@ -78,10 +74,6 @@ class ActorLearner:
                     self._finish_when_done(self._schedule)
                 for worker, message in poll(self._actors, self._learners):
                     self._take(worker, message)
-            return self.recorder.finish()
-        except Diverged:
-            self.recorder.finish("diverged")
-            raise
         finally:
             self._actors.end()
             self._learners.end()
@@ -90,27 +82,17 @@ class ActorLearner:
 
     # Starting
 
-    def _start_missing_actors(self) -> None:
-        """Start an actor in every vacant place, as far as there is room; too few end the run."""
-        if lost := self._actors.pool_lost():
-            self._give_up(lost)
-        for place in self._actors.vacant():
-            setup = ActorSetup(
-                config=self.config,
-                index=place,
-                incarnation=self._actors.incarnation(place),
-                num_threads=1,
-                num_envs=self.plan.envs_per_worker,
-                num_slots=self.plan.num_slots,
-                memory=self._memory,
-                seed_key=self._actors.seed_key(place, self._first),
-            )
-            try:
-                self._actors.start(place, setup, astuple(self._memory))
-            except NoRoom:
-                break
-        if few := self._actors.too_few():
-            self._give_up(few)
+    def _actor_setup(self, place: int) -> ActorSetup:
+        return ActorSetup(
+            config=self.config,
+            index=place,
+            incarnation=self._actors.incarnation(place),
+            num_threads=1,
+            num_envs=self.plan.envs_per_worker,
+            num_slots=self.plan.num_slots,
+            memory=self._memory,
+            seed_key=self._actors.seed_key(place, self._first),
+        )
 
     def _start_learners(self) -> None:
         """Start all of them: those left of an earlier group could not agree with new ones."""
@@ -277,9 +259,6 @@ class ActorLearner:
         self._actors.give_up(story, state)
 
 
-def train(run: RunDirectory, config: Config, plan: Plan, resume: bool, stop: StopRequest, pool: WorkerPool) -> Outcome:
+def train(job: Job, state: RunState | None) -> None:
     """Train with actors and learners until steps or time are reached or a signal asks to stop."""
-    recorder = Recorder(run, config, plan, pool)
-    checkpoint = recorder.restore().shared if resume else None
-    with recorder:
-        return ActorLearner(recorder, config, plan, stop, pool).run(checkpoint)
+    ActorLearner(job).run(state.shared if state else None)

@@ -14,23 +14,17 @@ from typing import Any, NoReturn
 import numpy as np
 import torch
 
-from rlcb.comm.pool import NoRoom, WorkerDied, WorkerHandle, WorkerPool
+from rlcb.comm.pool import WorkerDied, WorkerHandle
 from rlcb.comm.shared_parameters import SharedParameters, WorkCounter
-from rlcb.config.plan import Plan
-from rlcb.config.schema import Config
 from rlcb.envs.families import spec_of
 from rlcb.envs.normalize import joined_moments
-from rlcb.errors import Diverged
+from rlcb.execution.job import Job
 from rlcb.execution.messages import Applied, AsyncSetup, Go, OutOfWork, Started
 from rlcb.execution.schedule import Schedule, ending
 from rlcb.execution.supervisor import Supervisor, poll
 from rlcb.execution.worker import make_policy
 from rlcb.learner import Learner
-from rlcb.run.directory import RunDirectory
-from rlcb.run.recorder import Recorder
 from rlcb.run.state import Progress, RunState, SharedState, UpdateReport
-from rlcb.run.summary import Outcome
-from rlcb.signals import StopRequest
 
 _ENDLESS = 2**62  # rollouts
 
@@ -38,19 +32,18 @@ _ENDLESS = 2**62  # rollouts
 class AsyncGradients:
     """Runs asynchronous workers to the end of the run."""
 
-    def __init__(self, recorder: Recorder, config: Config, plan: Plan, stop: StopRequest, pool: WorkerPool):
-        self.recorder, self.config, self.plan, self.stop = recorder, config, plan, stop
-        share = config.env.model_copy(update={"num_envs": plan.envs_per_worker})
-        self._share = config.model_copy(update={"env": share})  # one worker's configuration
-        self._workers = Supervisor("async_worker", plan.num_workers, pool, recorder, config)
+    def __init__(self, job: Job):
+        self.config, self.plan, self.recorder, self.stop = job.config, job.plan, job.recorder, job.stop
+        self._share = job.config.changed("env", num_envs=job.plan.envs_per_worker)  # one worker's configuration
+        self._workers = Supervisor("async_worker", job.plan.num_workers, job)
         self._parameters = os.memfd_create("rlcb-parameters")
         self._work = WorkCounter(os.memfd_create("rlcb-work"))
         self._round: list[tuple[int, Applied]] = []  # gradients of the round under way, with their workers
         self._schedule: Schedule | None = None  # once everybody is ready
         self._mark = self._round_seconds = 0.0
 
-    def run(self, checkpoint: SharedState | None) -> Outcome:
-        """Start the workers, record what they report, replace those that die; everything is on disk then."""
+    def run(self, checkpoint: SharedState | None) -> None:
+        """Start the workers, record what they report, replace those that die, until the run is over."""
         self._progress = checkpoint.progress.copy() if checkpoint else Progress()
         self._before = self._progress.copy()
         count, mean, squares = checkpoint.reward_moments if checkpoint else (0.0, 0.0, 0.0)
@@ -60,7 +53,8 @@ class AsyncGradients:
         try:
             self._make_parameters(checkpoint)
             while self.recorder.ending is None:
-                self._start_missing()
+                if story := self._workers.fill(self._setup, (self._parameters, self._work.descriptor)):
+                    self._give_up(story)
                 if self._schedule is None:
                     self._begin_when_ready()
                 else:
@@ -68,10 +62,6 @@ class AsyncGradients:
                     self._end_or_go_on(self._schedule)
                 for worker, message in poll(self._workers):
                     self._take(worker, message)
-            return self.recorder.finish()
-        except Diverged:
-            self.recorder.finish("diverged")
-            raise
         finally:
             self._workers.end()
             os.close(self._work.descriptor)
@@ -88,28 +78,18 @@ class AsyncGradients:
             self._observer.load(checkpoint.policy, checkpoint.optimizer)
             self._shared.publish()
 
-    def _start_missing(self) -> None:
-        """Start a worker in every vacant place, as far as there is room; too few end the run."""
-        if lost := self._workers.pool_lost():
-            self._give_up(lost)
-        for place in self._workers.vacant():
-            setup = AsyncSetup(
-                config=self._share,
-                index=place,
-                num_threads=self.plan.threads,
-                parameters=self._parameters,
-                work=self._work.descriptor,
-                dumps=self.recorder.run.path.resolve(),
-                steps_before=self._before.env_steps,
-                reward_moments=self._moments[place],
-                seed_key=self._workers.seed_key(place, self._before.updates),
-            )
-            try:
-                self._workers.start(place, setup, (self._parameters, self._work.descriptor))
-            except NoRoom:
-                break
-        if few := self._workers.too_few():
-            self._give_up(few)
+    def _setup(self, place: int) -> AsyncSetup:
+        return AsyncSetup(
+            config=self._share,
+            index=place,
+            num_threads=self.plan.threads,
+            parameters=self._parameters,
+            work=self._work.descriptor,
+            dumps=self.recorder.run.path.resolve(),
+            steps_before=self._before.env_steps,
+            reward_moments=self._moments[place],
+            seed_key=self._workers.seed_key(place, self._before.updates),
+        )
 
     def _begin_when_ready(self) -> None:
         """Once all have said that they are ready, training is measured."""
@@ -234,9 +214,6 @@ def _mean(values: list[float | None]) -> float | None:
     return float(np.mean(known)) if known else None
 
 
-def train(run: RunDirectory, config: Config, plan: Plan, resume: bool, stop: StopRequest, pool: WorkerPool) -> Outcome:
+def train(job: Job, state: RunState | None) -> None:
     """Train with asynchronous workers until steps or time are reached or a signal asks to stop."""
-    recorder = Recorder(run, config, plan, pool)
-    checkpoint = recorder.restore().shared if resume else None
-    with recorder:
-        return AsyncGradients(recorder, config, plan, stop, pool).run(checkpoint)
+    AsyncGradients(job).run(state.shared if state else None)

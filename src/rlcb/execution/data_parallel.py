@@ -8,21 +8,16 @@ among fewer workers, and among more when there is room again.
 
 import os
 import time
-from dataclasses import replace
 
-from rlcb.comm.pool import NoRoom, WorkerDied, WorkerHandle, WorkerPool
+from rlcb.comm.pool import NoRoom, PoolLost, WorkerDied, WorkerHandle
 from rlcb.comm.restarts import PER_WORKER, RestartBudget
-from rlcb.config.plan import Plan, largest_division
-from rlcb.config.schema import Config
-from rlcb.errors import Diverged, WorkersLost
+from rlcb.config.plan import largest_division
+from rlcb.errors import WorkersLost
+from rlcb.execution.job import Job
 from rlcb.execution.messages import GetShared, Go, GroupLost, Started, WorkerSetup
 from rlcb.execution.supervisor import Supervisor, poll
 from rlcb.files import TEMPORARY, sweep
-from rlcb.run.directory import RunDirectory
-from rlcb.run.recorder import Recorder
 from rlcb.run.state import RunState, SharedState, Start, UpdateReport, WorkerState
-from rlcb.run.summary import Outcome
-from rlcb.signals import StopRequest
 
 _GROWS_EVERY = 2.0  # seconds between looks for more room
 
@@ -30,22 +25,21 @@ _GROWS_EVERY = 2.0  # seconds between looks for more room
 class DataParallel:
     """Runs a group of workers to the end of the run."""
 
-    def __init__(
-        self, recorder: Recorder, config: Config, plan: Plan, wanted: int, stop: StopRequest, pool: WorkerPool
-    ):
-        """`wanted`: how many workers were asked for, which may be more than the plan's, as there is room for."""
-        self.recorder, self.config, self.plan, self.stop, self.pool = recorder, config, plan, stop, pool
-        self._wanted = wanted
+    def __init__(self, job: Job):
+        self.job, self.config, self.recorder, self.pool = job, job.config, job.recorder, job.pool
+        wanted = job.config.parallel.num_workers
+        assert isinstance(wanted, int)
+        self._wanted = wanted  # may be more than the plan's, which is what there is room for
         self._memory = os.memfd_create("rlcb-gradients")  # nameless: nothing is left of it, whoever is killed
         self._budget = RestartBudget()
         self._zero: float | None = None  # the clock's reading when training began
         self._regroupings = 0  # since the last update on record
         self._looked = time.monotonic()
-        self._set_up_group(plan.num_workers)
+        self._set_up_group(job.plan.num_workers)
 
     def _set_up_group(self, size: int) -> None:
         """Make room for what is known of a group of this size; nobody is started."""
-        self._group = Supervisor("worker", size, self.pool, self.recorder, self.config, self._budget)
+        self._group = Supervisor("worker", size, self.job, budget=self._budget)
         self._states: list[dict[int, WorkerState]] = [{} for _ in range(size)]  # the last two of each worker
         self._reports: dict[int, dict[int, UpdateReport]] = {}  # by update and rank: not on record yet
         self._kept: dict[int, tuple[int, ...]] = {}  # by rank: updates that a waiting worker can go back to
@@ -55,25 +49,20 @@ class DataParallel:
         self._back_to: int | None = None
         self._running = self._growing = False
 
-    def run(self, state: RunState | None) -> Outcome:
-        """Start the workers, record what they report, replace those that are lost; everything is on disk then."""
+    def run(self, state: RunState | None) -> None:
+        """Start the workers, record what they report, replace those that are lost, until the run is over."""
         try:
             self._start_all(state)
             while self.recorder.ending is None:
-                if lost := self._group.pool_lost():
-                    self._group.give_up(lost, None)
-                if self.stop.signal is not None:
+                self.pool.check()
+                if self.job.stop.signal is not None:
                     self._group.control.request_stop()
                 for worker, message in poll(self._group):
                     self._take(worker, message)
                 self._advance()
                 self._look_for_room()
-            return self.recorder.finish()
-        except Diverged:
-            self.recorder.finish("diverged")
-            raise
-        except NoRoom as full:
-            self._group.give_up(str(full), None)
+        except (NoRoom, PoolLost) as lost:
+            self._group.give_up(str(lost), None)
         finally:
             self._group.end()
             sweep(self.recorder.run.path)
@@ -89,7 +78,7 @@ class DataParallel:
     def _start(self, rank: int, start: Start | None) -> None:
         folder = self.recorder.run.path.resolve()
         rendezvous = str(folder / f".rendezvous{TEMPORARY}{os.getpid()}")
-        setup = WorkerSetup(self.config, rank, self.plan.threads, self._memory, folder, rendezvous, start)
+        setup = WorkerSetup(self.config, rank, self.job.plan.threads, self._memory, folder, rendezvous, start)
         self._group.start(rank, setup, (self._memory,))
 
     def _go(self) -> None:
@@ -241,21 +230,6 @@ class DataParallel:
             self._break_up()
 
 
-def first_size(config: Config, wanted: int, pool: WorkerPool) -> int:
-    """How many workers to begin with: as many as are wanted, or as there is room for; refused if too few."""
-    room, least = pool.room(), config.parallel.min_workers
-    if room is None or room >= wanted:
-        return wanted
-    size = largest_division(config, room)
-    if size < least:
-        raise WorkersLost(f"the cluster has room for {room} workers, which leaves a group of {size}; {least} must be")
-    return size
-
-
-def train(run: RunDirectory, config: Config, plan: Plan, resume: bool, stop: StopRequest, pool: WorkerPool) -> Outcome:
+def train(job: Job, state: RunState | None) -> None:
     """Train with workers that learn in step until steps or time are reached or a signal asks to stop."""
-    wanted, plan = plan.num_workers, replace(plan, num_workers=first_size(config, plan.num_workers, pool))
-    recorder = Recorder(run, config, plan, pool)
-    state = recorder.restore() if resume else None
-    with recorder:
-        return DataParallel(recorder, config, plan, wanted, stop, pool).run(state)
+    DataParallel(job).run(state)

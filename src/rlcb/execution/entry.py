@@ -1,4 +1,4 @@
-"""The program that every worker process runs: `python -m rlcb.execution.entry ROLE …`, started by a LocalPool.
+"""The program that every worker process runs: `python -m rlcb.execution.entry ROLE …`, started by a WorkerPool.
 
 Nothing here imports numpy or torch before threads and allocator are set: both read their settings when they load.
 """
@@ -6,15 +6,18 @@ Nothing here imports numpy or torch before threads and allocator are set: both r
 import os
 import signal
 import sys
+from dataclasses import dataclass
 from importlib import import_module
 from multiprocessing.connection import Connection
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from rlcb.errors import RlcbError
 from rlcb.hardware import prepare_process
 from rlcb.signals import die_with
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from rlcb.comm.control import Control
     from rlcb.comm.rollout_slots import RolloutTransport
     from rlcb.comm.shared_parameters import AsyncParameters
@@ -30,55 +33,40 @@ ROLES = {
 }
 
 
-class WorkerContext(Protocol):
+@dataclass(frozen=True)
+class WorkerContext:
     """What a worker finds where it runs: its supervisor, and its way to the other workers."""
 
-    @property
-    def channel(self) -> Any:
-        """Messages from and to the supervisor: `recv` and `send`."""
-
-    @property
-    def control(self) -> "Control":
-        """The control page."""
-
-    def rendezvous(self, name: str, rank: int, size: int) -> Any:
-        """A torch.distributed store where the ranks of a gloo group find each other."""
-
-    def transport(self, setup: "ActorSetup", spec: "EnvSpec", num_weights: int) -> "RolloutTransport":
-        """An actor's way to the learners."""
-
-    def parameters(self, setup: "AsyncSetup") -> "AsyncParameters":
-        """The parameters that asynchronous workers move together."""
+    channel: Any  # messages from and to the supervisor: `recv`, `send` and `poll`
+    control: "Control"
+    rendezvous: "Callable[[str, int, int], Any]"  # name, rank, size → a store where the ranks of a gloo group meet
+    transport: "Callable[[ActorSetup, EnvSpec, int], RolloutTransport]"  # an actor's way to the learners
+    parameters: "Callable[[AsyncSetup], AsyncParameters]"  # those that asynchronous workers move together
 
 
-class LocalContext:
-    """On the supervisor's machine: a socket and shared memory."""
+def local_context(channel: "Connection[Any, Any]", control: "Control") -> WorkerContext:
+    """On the supervisor's machine: a socket, a file and shared memory."""
+    from torch.distributed import FileStore  # type: ignore[attr-defined]
 
-    def __init__(self, channel: "Connection[Any, Any]", control: "Control"):
-        self.channel, self.control = channel, control
+    from rlcb.comm.rollout_slots import SharedMemoryTransport, SlotMemory
+    from rlcb.comm.shared_parameters import SharedParameters, WorkCounter
+    from rlcb.comm.versioned_weights import VersionedWeights
 
-    def rendezvous(self, name: str, rank: int, size: int) -> Any:
-        """A file."""
-        from torch.distributed import FileStore  # type: ignore[attr-defined]
-
-        del rank
-        return FileStore(name, size)
-
-    def transport(self, setup: "ActorSetup", spec: "EnvSpec", num_weights: int) -> "RolloutTransport":
-        """Slots and weights in shared memory."""
-        from rlcb.comm.rollout_slots import SharedMemoryTransport, SlotMemory
-        from rlcb.comm.versioned_weights import VersionedWeights
-
+    def transport(setup: "ActorSetup", spec: "EnvSpec", num_weights: int) -> "RolloutTransport":
         assert setup.memory is not None
         n_steps = setup.config.training.n_steps
         slots = SlotMemory(setup.memory.slots, setup.num_slots, n_steps, setup.num_envs, spec)
-        return SharedMemoryTransport(self.channel, slots, VersionedWeights(setup.memory.weights, num_weights))
+        return SharedMemoryTransport(channel, slots, VersionedWeights(setup.memory.weights, num_weights))
 
-    def parameters(self, setup: "AsyncSetup") -> "AsyncParameters":
-        """Weights and moments in shared memory."""
-        from rlcb.comm.shared_parameters import SharedParameters, WorkCounter
-
-        return SharedParameters(setup.parameters, self.control.arrivals, setup.index, WorkCounter(setup.work))
+    return WorkerContext(
+        channel,
+        control,
+        rendezvous=lambda name, rank, size: FileStore(name, size),
+        transport=transport,
+        parameters=lambda setup: SharedParameters(
+            setup.parameters, control.arrivals, setup.index, WorkCounter(setup.work)
+        ),
+    )
 
 
 def run_role(role: str, context: WorkerContext, setup: Any) -> None:
@@ -106,7 +94,7 @@ def main() -> None:
 
     channel: Connection[Any, Any] = Connection(connection)
     try:
-        run_role(role, LocalContext(channel, Control(control, size)), channel.recv())
+        run_role(role, local_context(channel, Control(control, size)), channel.recv())
     except (EOFError, ConnectionError):
         os._exit(1)  # the supervisor is gone, and nobody is left to tell
 

@@ -5,39 +5,26 @@ from contextlib import closing
 
 import torch
 
-from rlcb.config.plan import Plan
-from rlcb.config.schema import Config
-from rlcb.errors import Diverged
+from rlcb.execution.job import Job
 from rlcb.execution.loop import run_updates
 from rlcb.execution.schedule import Schedule
 from rlcb.execution.worker import Worker
-from rlcb.run.directory import RunDirectory
-from rlcb.run.recorder import Recorder
-from rlcb.run.state import Start
-from rlcb.run.summary import Outcome
-from rlcb.signals import StopRequest
+from rlcb.run.state import RunState, Start
 
 
-def train(run: RunDirectory, config: Config, plan: Plan, resume: bool, stop: StopRequest) -> Outcome:
-    """Train in this process until steps or time are reached or a signal asks to stop; everything is on disk then."""
-    torch.set_num_threads(plan.threads)
-    recorder = Recorder(run, config, plan)
-    worker = Worker(config, plan.device, plan.threads)
-    if resume:
-        state = recorder.restore().redivided(1)
-        worker.load(Start(state.shared, state.workers[0]))
-    schedule = Schedule(config, zero=time.perf_counter() - recorder.seconds)
-    with closing(worker.env), recorder:
-        try:
-            run_updates(
-                worker,
-                schedule,
-                emit=lambda report: recorder.record([report]),
-                stop=lambda: stop.signal is not None,
-                keep_states=False,
-                dumps=run.path,
-            )
-        except Diverged:
-            recorder.finish("diverged")
-            raise
-        return recorder.finish()
+def train(job: Job, state: RunState | None) -> None:
+    """Train in this process until steps or time are reached or a signal asks to stop."""
+    torch.set_num_threads(job.plan.threads)
+    worker = Worker(job.config, job.plan.device, job.plan.threads)
+    if state:
+        whole = state.redivided(1)
+        worker.load(Start(whole.shared, whole.workers[0]))
+    with closing(worker.env):
+        run_updates(
+            worker,
+            Schedule(job.config, zero=time.perf_counter() - job.recorder.seconds),
+            emit=lambda report: job.recorder.record([report]),
+            stop=lambda: job.stop.signal is not None,
+            keep_states=False,
+            dumps=job.recorder.run.path,
+        )

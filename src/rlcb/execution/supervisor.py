@@ -8,16 +8,15 @@ import contextlib
 import math
 import os
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import wait
 from typing import Any, NoReturn
 
-from rlcb.comm.pool import NoRoom, WorkerDied, WorkerHandle, WorkerPool
+from rlcb.comm.pool import NoRoom, PoolLost, WorkerDied, WorkerHandle, WorkerPool
 from rlcb.comm.restarts import RestartBudget
-from rlcb.config.schema import Config
 from rlcb.errors import WorkersLost
+from rlcb.execution.job import Job
 from rlcb.execution.messages import Started
-from rlcb.run.recorder import Recorder
 from rlcb.run.state import RunState
 
 STARTUP_SECONDS = 300.0  # importing torch on a crowded machine takes long; hanging there is not told from slowness
@@ -27,38 +26,40 @@ class Supervisor:
     """The workers of one role, each in a numbered place."""
 
     def __init__(
-        self,
-        role: str,
-        size: int,
-        pool: WorkerPool,
-        recorder: Recorder,
-        config: Config,
-        budget: RestartBudget | None = None,
+        self, role: str, size: int, job: Job, pool: WorkerPool | None = None, budget: RestartBudget | None = None
     ):
-        self.role, self.size, self.pool, self.recorder = role, size, pool, recorder
+        """`pool`: where they run, by default the job's; `budget`: one that an earlier group has begun to use up."""
+        self.role, self.size, self.recorder, self.pool = role, size, job.recorder, pool or job.pool
         self.noun = role.rpartition("_")[2]
-        self.control = pool.control(f"rlcb-{role}s", size)
+        self.control = self.pool.control(f"rlcb-{role}s", size)
         self.workers: dict[int, WorkerHandle] = {}  # by place; a place that nobody could be found for is missing
         self.ready: set[WorkerHandle] = set()  # those that have said so
         self.idle: set[WorkerHandle] = set()  # ready and without anything to do: their silence means nothing
         self.budget = budget or RestartBudget()
-        self._timeout, self._least = config.parallel.worker_timeout, config.parallel.min_workers
+        self._timeout, self._least = job.config.parallel.worker_timeout, job.config.parallel.min_workers
         self._incarnations = Counter[int]()
 
     # Starting
 
-    def start(self, place: int, setup: Any, descriptors: Sequence[int]) -> WorkerHandle:
+    def start(self, place: int, setup: Any, descriptors: Sequence[int]) -> None:
         """Start a worker in this place; NoRoom where none can be started."""
-        worker = self.pool.start(self.role, place, setup, self.control, descriptors)
-        self.workers[place] = worker
+        self.workers[place] = self.pool.start(self.role, place, setup, self.control, descriptors)
         self._incarnations[place] += 1
-        return worker
 
-    def vacant(self) -> Iterator[int]:
-        """The places without a worker, as far as there is room for one."""
-        for place in range(self.size):
-            if place not in self.workers and self.pool.room() != 0:
-                yield place
+    def fill(self, make_setup: Callable[[int], Any], descriptors: Sequence[int]) -> str | None:
+        """Start a worker in every vacant place, as far as there is room; returns why to give up, if too few work."""
+        try:
+            self.pool.check()
+            for place in range(self.size):
+                if place not in self.workers and self.pool.room() != 0:
+                    self.start(place, make_setup(place), descriptors)
+        except PoolLost as lost:
+            return str(lost)
+        except NoRoom:
+            pass
+        if len(self.workers) >= self._least:
+            return None
+        return f"there is room for {len(self.workers)} {self.noun}s, and min_workers is {self._least}"
 
     def incarnation(self, place: int) -> int:
         """How many processes have been in this place before the next one."""
@@ -118,20 +119,6 @@ class Supervisor:
             return f"all {self.size} {self.noun}s are lost, the last one {died.how}"
         if self.budget.exhausted(worker.index):
             return self.budget.story(worker.index, worker.name, died.how)
-        return None
-
-    def too_few(self) -> str | None:
-        """Why to give up if there is no room for as many workers as there must be."""
-        if len(self.workers) >= self._least:
-            return None
-        return f"there is room for {len(self.workers)} {self.noun}s, and min_workers is {self._least}"
-
-    def pool_lost(self) -> str | None:
-        """Why to give up if what the workers run on is gone altogether."""
-        try:
-            self.pool.check()
-        except WorkersLost as lost:
-            return str(lost)
         return None
 
     def give_up(self, story: str, state: RunState | None) -> NoReturn:

@@ -9,6 +9,7 @@ from rlcb.config.registry import ALGORITHMS
 from rlcb.config.schema import Config
 from rlcb.console import Console, note, timed_lines, update_line, warn
 from rlcb.envs.episodes import EpisodeStatistics
+from rlcb.errors import Diverged
 from rlcb.run.checkpoint import from_content, load_newest, prune, save_checkpoint, to_content, totals_of
 from rlcb.run.directory import RunDirectory
 from rlcb.run.metrics import Metrics, MetricsWriter, want_tensorboard
@@ -54,6 +55,8 @@ class Recorder:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if kind is Diverged:
+            self.finish("diverged")
         self.console.close()
         self._writer.close()
 
