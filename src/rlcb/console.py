@@ -1,8 +1,8 @@
 """Output of a run: lines, and on a terminal a progress bar below them; warnings and notes."""
 
 import sys
-
-from rlcb.run.metrics import Metrics
+from collections.abc import Mapping
+from typing import Any
 
 LINE = "=" * 70  # above and below banners and summaries
 
@@ -61,7 +61,7 @@ class _Bar:
         self._progress.stop()
 
 
-def timed_lines(metrics: Metrics, hours: float) -> str:
+def timed_lines(metrics: Mapping[str, Any], hours: float) -> str:
     """The two lines of one logged update of a run that stops by time."""
     mean, loss = metrics["rollout/ep_reward_mean"], metrics["loss/total"]
     return (
@@ -71,7 +71,7 @@ def timed_lines(metrics: Metrics, hours: float) -> str:
     )
 
 
-def update_line(metrics: Metrics) -> str:
+def update_line(metrics: Mapping[str, Any]) -> str:
     """The line of one logged update."""
     mean, std = metrics["rollout/ep_reward_mean"], metrics["rollout/ep_reward_std"]
     reward = "n/a" if mean is None else f"{mean:.2f} ± {std:.2f}"

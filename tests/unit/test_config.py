@@ -337,6 +337,7 @@ def test_a_file_divides_the_environments_in_place_of_its_base(
         (".", ["base: there is no file"]),
         ("/dev/zero", ["base: '/dev/zero' is not valid", "relative to this file"]),
         ("../../../../../../../../../dev/zero", ["base: there is no file"]),
+        ("x" * 5000, ["base: there is no file"]),
         ("[a, b]", ["base: ['a', 'b'] is not valid"]),
         ("!!python/name:os.system x", ["line 1"]),
         ("odd.yaml", ["odd.yaml: unknown key env.num_env"]),

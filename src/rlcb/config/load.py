@@ -1,6 +1,7 @@
 """Defaults, YAML files and flags merged into one checked configuration."""
 
 import difflib
+import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -70,7 +71,7 @@ def _files(path: Path) -> list[tuple[Path, dict[str, Any]]]:
         if not isinstance(base, str) or Path(base).is_absolute():
             raise UsageError(f"{path}: base: {base!r} is not valid; must be a file's path relative to this file")
         above = path.parent / base
-        if not above.is_file():
+        if not os.path.isfile(above):  # unlike Path.is_file never raises
             raise UsageError(f"{path}: base: there is no file {above}")
         if any(above.samefile(file) for file, _ in files):
             raise UsageError(f"{path}: base: {above} is itself based on this file")

@@ -71,7 +71,7 @@ class VectorEnv(Protocol):
         """Apply one action to each copy."""
 
     def get_state(self) -> list[bytes]:
-        """Everything needed to continue exactly here, one entry per copy."""
+        """Everything needed to continue exactly here, one entry per copy, none of them empty."""
 
     def set_state(self, states: list[bytes]) -> None:
         """Continue exactly where `get_state` was called."""

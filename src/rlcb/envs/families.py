@@ -96,12 +96,13 @@ def canonical_env_name(name: str) -> str:
 def _hint(name: str) -> str:
     import gymnasium
 
-    games = [game for family in FAMILIES for game in family.games]
-    known = {spelling: game for game in games for spelling in (full_name(game), game)}
+    lists = {family.module.capitalize(): family.games for family in FAMILIES if family.games}
+    known = {spelling: game for games in lists.values() for game in games for spelling in (full_name(game), game)}
     close = [known[match] for match in difflib.get_close_matches(name, known, 1)]
     close = close or difflib.get_close_matches(name, gymnasium.registry, 1)
     meant = f"; did you mean {close[0]}?" if close else ";"
-    return f"{meant} Procgen games: {' '.join(games)}; or a Gymnasium id such as CartPole-v1"
+    listed = "; ".join(f"{family} games: {' '.join(games)}" for family, games in lists.items())
+    return f"{meant} {listed}; or a Gymnasium id such as CartPole-v1"
 
 
 def missing_mode(settings: "EnvSettings") -> str | None:
