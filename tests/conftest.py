@@ -14,8 +14,8 @@ def start() -> Iterator[Callable[..., subprocess.Popen[str]]]:
     """Start commands in the background; whatever still runs at the end of the test is killed."""
     processes: list[subprocess.Popen[str]] = []
 
-    def begin(*arguments: str | Path) -> subprocess.Popen[str]:
-        processes.append(start_rlcb(*arguments))
+    def begin(*arguments: str | Path, fresh: bool = False) -> subprocess.Popen[str]:
+        processes.append(start_rlcb(*arguments, fresh=fresh))
         return processes[-1]
 
     yield begin

@@ -29,7 +29,7 @@ ENDLESS = ("--total-timesteps", "1000000000")
 
 
 def children(pid: int, kind: str = "") -> list[psutil.Process]:
-    """The actors (`kind` "actor") or learners ("learning") that a supervisor has or had, in the order of their start.
+    """The actors (`kind` "actor") or learners ("learner") that a supervisor has or had, in the order of their start.
 
     They carry its number in their command line, so they are found even after its death.
     """
@@ -42,6 +42,15 @@ def children(pid: int, kind: str = "") -> list[psutil.Process]:
         if f"rlcb.execution.{kind}" in " ".join(words[1:3]) and words[-1] == str(pid):
             found.append(process)
     return sorted(found, key=lambda process: (process.create_time(), process.pid))
+
+
+def oldest(pid: int, kind: str) -> psutil.Process:
+    """The child of this kind that has been there for longest, as soon as there is one."""
+    deadline = time.monotonic() + 60
+    while not (found := children(pid, kind)):
+        assert time.monotonic() < deadline, f"no {kind}"
+        time.sleep(0.05)
+    return found[0]
 
 
 @pytest.fixture
@@ -73,7 +82,8 @@ def finish(path: Path) -> None:
 
 def test_a_killed_actor_is_replaced_and_nobody_waits_for_it(begin: Start, tmp_path: Path) -> None:
     path, updates = tmp_path / "run", 200
-    process = begin(*CAR, *ONE, "--total-timesteps", str(updates * ROLLOUT), "--output-dir", path)
+    # New interpreters take seconds to start: the updates meanwhile are the other actor's.
+    process = begin(*CAR, *ONE, "--total-timesteps", str(updates * ROLLOUT), "--output-dir", path, fresh=True)
     wait_for_line(process, "Update 1 |")
     actors = children(process.pid, "actor")
     wait_for_line(process, "Update 5 |")
@@ -93,7 +103,7 @@ def test_a_killed_learner_takes_the_other_with_it_and_new_ones_go_on(begin: Star
     path, updates = tmp_path / "run", 60
     process = begin(*CAR, *TWO, "--total-timesteps", str(updates * ROLLOUT), "--output-dir", path)
     wait_for_line(process, "Update 1 |")
-    learners = children(process.pid, "learning")
+    learners = children(process.pid, "learner")
     wait_for_line(process, "Update 5 |")
     learners[1].kill()
     ended(process, 0)
@@ -107,20 +117,20 @@ def test_one_loss_after_another_then_ctrl_c_while_the_learner_hangs(begin: Start
     process = begin(*CAR, *ONE, "--worker-timeout", "5", *ENDLESS, "--output-dir", path)
     wait_for_line(process, "Update 3 |")
     faults = (
-        ("learning", signal.SIGKILL, "killed by SIGKILL"),
+        ("learner", signal.SIGKILL, "killed by SIGKILL"),
         ("actor", signal.SIGABRT, "killed by SIGABRT"),
-        ("learning", signal.SIGSTOP, "silent for 5 s and killed"),
+        ("learner", signal.SIGSTOP, "silent for 5 s and killed"),
         ("actor", signal.SIGSTOP, "silent for 5 s and killed"),
     )
     for kind, number, _ in faults:
-        victim = children(process.pid, kind)[0]
+        victim = oldest(process.pid, kind)
         victim.send_signal(number)
         victim.wait(timeout=60)
         if kind == "actor":
             wait_for_line(process, "started with 2 environments")
         for _ in range(6):
             wait_for_line(process, "Update ")
-    actors, (learner,) = children(process.pid, "actor"), children(process.pid, "learning")
+    actors, (learner,) = children(process.pid, "actor"), children(process.pid, "learner")
     for actor in actors:
         actor.suspend()
     time.sleep(0.5)  # so that the learner most likely has nothing to do
@@ -211,7 +221,7 @@ def test_signals_before_the_first_update_once_and_twice(begin: Start, tmp_path: 
 
     process = begin("train", "--resume", path)
     wait_for_line(process, "Update ")
-    children(process.pid, "learning")[0].suspend()  # what is under way will not end
+    children(process.pid, "learner")[0].suspend()  # what is under way will not end
     process.send_signal(signal.SIGINT)
     time.sleep(0.5)
     assert process.poll() is None
