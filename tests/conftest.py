@@ -1,5 +1,6 @@
 """Fixtures that every layer may use."""
 
+import os
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -7,6 +8,9 @@ from pathlib import Path
 import pytest
 
 from helpers.processes import start_rlcb
+
+# Test processes share the cores with each other and with what they start. Read when torch is loaded.
+os.environ.update(OMP_NUM_THREADS="1", OMP_WAIT_POLICY="passive")
 
 
 @pytest.fixture
