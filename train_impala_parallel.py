@@ -1,11 +1,5 @@
 """Train IMPALA with actors and learners for a fixed number of steps."""
 
-import sys
+from _launch import train
 
-from _launch import use_project
-
-if __name__ == "__main__":
-    use_project()
-    from rlcb.cli import train_script
-
-    sys.exit(train_script("train_impala_parallel.py", "impala", "parallel", timed=False))
+train("impala", "parallel", timed=False)

@@ -1,11 +1,5 @@
 """Train PPO with parallel workers for a fixed time."""
 
-import sys
+from _launch import train
 
-from _launch import use_project
-
-if __name__ == "__main__":
-    use_project()
-    from rlcb.cli import train_script
-
-    sys.exit(train_script("train_parallel_timed.py", "ppo", "parallel", timed=True))
+train("ppo", "parallel", timed=True)

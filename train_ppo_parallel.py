@@ -1,11 +1,5 @@
 """Train PPO with parallel workers for a fixed number of steps."""
 
-import sys
+from _launch import train
 
-from _launch import use_project
-
-if __name__ == "__main__":
-    use_project()
-    from rlcb.cli import train_script
-
-    sys.exit(train_script("train_ppo_parallel.py", "ppo", "parallel", timed=False))
+train("ppo", "parallel", timed=False)

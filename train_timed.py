@@ -1,11 +1,5 @@
 """Train PPO sequentially for a fixed time."""
 
-import sys
+from _launch import train
 
-from _launch import use_project
-
-if __name__ == "__main__":
-    use_project()
-    from rlcb.cli import train_script
-
-    sys.exit(train_script("train_timed.py", "ppo", "sequential", timed=True))
+train("ppo", "sequential", timed=True)

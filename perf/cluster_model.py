@@ -2,14 +2,14 @@
 
     python perf/cluster_model.py                 # the table of docs/cluster.md
     sudo python perf/cluster_model.py --measure  # all-reduce in namespaces with shaped links, beside the formula
-    python perf/cluster_model.py --keeper        # what a gradient takes A3C's keeper, on this machine
+    python perf/cluster_model.py --parameter-server        # what a gradient takes A3C's parameter server, here
 
 Weak scaling: every node brings the same environments, and a minibatch grows with the nodes. The formulas:
 
 - all-reduce of G bytes over P ranks (gloo's ring): 2 (P − 1) · latency + 2 (P − 1)/P · G / bandwidth + P · c
 - PPO: update = collect + learn + optimizer steps · all-reduce
 - IMPALA: rollouts of all actors must pass the learners' link, and every version of the weights to every node
-- A3C: every gradient to the keeper, the weights back, and the keeper applies them one after the other
+- A3C: every gradient to the parameter server, the weights back, and the server applies them one after the other
 """
 
 import argparse
@@ -36,7 +36,7 @@ class Node:
     acting_share: float = 0.5  # of IMPALA's cores
     a3c_gradient_steps: int = 128  # environment steps per gradient: 8 × 16
     a3c_fps: float = 6_478  # 4 workers, with other runs on the machine (docs/results.md)
-    apply_seconds: float = 0.011  # a gradient and back, measured on 2 cores with --keeper
+    apply_seconds: float = 0.011  # a gradient and back, measured on 2 cores with --parameter-server
 
 
 def allreduce(ranks: int, size: float, bandwidth: float, latency: float, handling: float = 50e-6) -> float:
@@ -61,7 +61,7 @@ def impala(nodes: int, bandwidth: float, node: Node) -> float:
 
 
 def a3c(nodes: int, bandwidth: float, node: Node) -> float:
-    """Environment steps a second: the slowest of workers, the keeper's link, the keeper."""
+    """Environment steps a second: the slowest of workers, the parameter server's link, the server."""
     link = bandwidth / GRADIENT * node.a3c_gradient_steps
     return min(nodes * node.a3c_fps, link, node.a3c_gradient_steps / node.apply_seconds)
 
@@ -147,8 +147,8 @@ def member(rank: int, ranks: int, rounds: int) -> None:
         print(median(seconds[3:]))
 
 
-def keeper(rounds: int) -> None:
-    """Print what a gradient takes the keeper, from sending it to having the weights, one worker at a time."""
+def parameter_server(rounds: int) -> None:
+    """Print what a gradient takes the parameter server, from sending it to having the weights, one worker at a time."""
     from rlcb.cluster.connect import prepare
 
     address = prepare("local")
@@ -156,25 +156,25 @@ def keeper(rounds: int) -> None:
     import ray
 
     from rlcb.cluster.connect import connected
-    from rlcb.cluster.parameter_server import Keeper
-    from rlcb.comm.process_group import Control
+    from rlcb.cluster.parameter_server import ParameterServer
+    from rlcb.comm.control import Control
     from rlcb.comm.shared_parameters import SharedParameters
     from rlcb.config.load import build_config
     from rlcb.envs.families import spec_of
     from rlcb.execution.messages import AsyncSetup
-    from rlcb.execution.state import make_policy
+    from rlcb.execution.worker import make_policy
     from rlcb.learner import Learner
 
     config = build_config(None, {"num_workers": ("", 1)}, mode="parallel", algorithm="a3c")
     page, parameters, work = (os.memfd_create(name) for name in ("page", "parameters", "work"))
     control = Control(page, 1)
-    shared = SharedParameters(control, None, parameters, create=True)
+    shared = SharedParameters(parameters, control.arrivals, worker=None, create=True)
     import torch
 
-    Learner(make_policy(config, spec_of(config.env)), config, torch.Generator(), shared)
+    Learner(make_policy(config, spec_of(config.env)), config, torch.Generator(), shared.attach)
     setup = AsyncSetup(config, 0, 1, parameters, work, Path(), 0, (0.0, 0.0, 0.0), (0,))
     with connected(config, address):
-        there = Keeper.remote(setup, page, 1, os.getpid())  # type: ignore[attr-defined]
+        there = ParameterServer.remote(setup, page, 1, os.getpid())  # type: ignore[attr-defined]
         gradient, seconds = np.ones(GRADIENT // 4, np.float32), []
         for _ in range(rounds + 5):
             started = time.perf_counter()
@@ -188,15 +188,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--latency", type=float, default=50e-6, help="seconds between two nodes, one way")
     parser.add_argument("--measure", action="store_true", help="check the all-reduce (needs root)")
-    parser.add_argument("--keeper", action="store_true", help="time A3C's keeper")
+    parser.add_argument("--parameter-server", action="store_true", help="time A3C's parameter server")
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--rank", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--ranks", type=int, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.rank is not None:
         member(arguments.rank, arguments.ranks, arguments.rounds)
-    elif arguments.keeper:
-        keeper(5 * arguments.rounds)
+    elif arguments.parameter_server:
+        parameter_server(5 * arguments.rounds)
     elif arguments.measure:
         print("| links | ranks | formula, ms | measured, ms | ratio |\n|---|---|---|---|---|")
         for rate, bandwidth in (("100mbit", 12.5e6), ("1gbit", 125e6)):

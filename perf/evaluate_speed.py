@@ -49,7 +49,7 @@ def measure(checkpoint: Path, episodes: int, rounds: int, threads: int) -> dict[
     import torch
 
     from rlcb.envs.families import make_env
-    from rlcb.evaluation.play import Actor, default_num_envs, make_watched, play, quotas_of
+    from rlcb.evaluation.play import Actor, default_num_envs, play, quotas_of
     from rlcb.evaluation.policy import build_policy, environment_for, find_policy
 
     torch.set_num_threads(threads)
@@ -61,7 +61,7 @@ def measure(checkpoint: Path, episodes: int, rounds: int, threads: int) -> dict[
         num_envs = default_num_envs(episodes)
         started = time.perf_counter()
         actor = Actor(policy, spec.num_actions, "cpu", torch.Generator().manual_seed(seed))
-        env = make_watched(config, num_envs, seed, threads if threads > 1 else 0)
+        env = make_env(config, num_envs, seed, threads if threads > 1 else 0)
         *_, tally = play(env, actor, quotas_of(episodes, num_envs))
         return Timing(time.perf_counter() - started, tally.steps, sum(tally.rewards) / episodes)
 

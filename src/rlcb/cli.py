@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from rlcb import __version__
-from rlcb.config.registry import ALGORITHMS, MODES
+from rlcb.config.registry import ALGORITHMS, DEFAULT_ALGORITHM, MODES
 from rlcb.flags import Parser, add_aliases, add_keys, answered, finite, flag_of, whole
 
 # The flags of the documented scripts, by the config key each one sets; `rlcb train` has one for every key.
@@ -15,7 +15,7 @@ TIMED_KEYS = ("name", "seed", "num_envs", "n_steps", "batch_size", "num_threads"
 FIXED_KEYS = (*TIMED_KEYS, "total_timesteps", "n_epochs", "learning_rate", "gamma", "gae_lambda", "clip_range",
               "ent_coef", "vf_coef", "log_interval", "save_interval", "checkpoint_dir", "log_dir")  # fmt: skip
 PARALLEL_KEYS = ("num_workers", "num_envs_per_worker", "cluster", "min_workers", "insecure")
-ALIASES = {"num_actors": "num_workers", "num_envs_per_actor": "num_envs_per_worker"}  # flags of parallel IMPALA
+ALIASES = {alias: key for entry in ALGORITHMS.values() for alias, key in entry.aliases.items() if key in PARALLEL_KEYS}
 
 # A terminal that cannot show ± or ✓ gets a question mark, not a traceback.
 for _stream in (sys.stdout, sys.stderr):
@@ -48,9 +48,8 @@ def train_verb(argv: Sequence[str]) -> int:
 
     parser = Parser(prog="rlcb train", description="Train an algorithm for a time or a number of steps.")
     parser.add_argument("algorithm", choices=tuple(ALGORITHMS), nargs="?", help="not needed with --resume")
-    parser.add_argument(
-        "--mode", choices=("sequential", "parallel"), help="how it runs, default sequential (A3C: parallel)"
-    )
+    text = "how it runs, default sequential where the algorithm has that mode"
+    parser.add_argument("--mode", choices=MODES, help=text)
     _add_common(parser, "./benchmarks/<mode> for PPO, ./benchmarks/<algorithm>_<mode> for others")
     add_keys(parser, list(all_keys()))
     add_aliases(parser, ALIASES)
@@ -59,9 +58,9 @@ def train_verb(argv: Sequence[str]) -> int:
         parser.error(f"say which algorithm: {', '.join(ALGORITHMS)}")
     if arguments.duration_hours is not None and arguments.total_timesteps is not None:
         parser.error("--duration and --total-timesteps exclude each other")
-    algorithm = arguments.algorithm or "ppo"
-    mode = arguments.mode or (MODES[algorithm][0] if arguments.resume is None else None)
-    return _trained(parser.prog, arguments, algorithm, mode)
+    algorithm = arguments.algorithm or DEFAULT_ALGORITHM
+    mode = arguments.mode or (ALGORITHMS[algorithm].modes[0] if arguments.resume is None else None)
+    return _train(parser, arguments, algorithm, mode)
 
 
 def train_script(prog: str, algorithm: str, mode: str, timed: bool, argv: Sequence[str] | None = None) -> int:
@@ -78,12 +77,12 @@ def train_script(prog: str, algorithm: str, mode: str, timed: bool, argv: Sequen
     add_keys(parser, [key for key in keys if key in known])
     if mode == "parallel" and ALGORITHMS[algorithm].aliases:
         add_aliases(parser, ALIASES)
-    arguments = parser.parse(sys.argv[1:] if argv is None else argv)
+    arguments = parser.parse(argv)
     if timed and arguments.duration_hours is None and arguments.resume is None:
         parser.error("--duration HOURS is required")
     if not timed and arguments.resume is None:
         arguments.duration_hours = "null"  # these stop by steps, whatever the file says
-    return _trained(prog, arguments, algorithm, mode)
+    return _train(parser, arguments, algorithm, mode)
 
 
 def _add_common(parser: Parser, output_dir: str) -> None:
@@ -92,45 +91,44 @@ def _add_common(parser: Parser, output_dir: str) -> None:
     parser.add_argument("--resume", type=Path, metavar="DIR", help="go on with the run in DIR as if it never stopped")
 
 
-def _trained(prog: str, arguments: argparse.Namespace, algorithm: str, mode: str | None) -> int:
+def _train(parser: Parser, arguments: argparse.Namespace, algorithm: str, mode: str | None) -> int:
     """Run a training command."""
     from rlcb.config.yaml_file import parse_scalar
-    from rlcb.train import launch
+    from rlcb.train import Request, train
 
     reserved = ("algorithm", "mode", "config", "output_dir", "resume")
     given = {key: value for key, value in vars(arguments).items() if key not in reserved and value is not None}
     overrides = {key: (flag_of(key), parse_scalar(value)) for key, value in given.items()}
     # In parallel commands --num-envs counts each worker's.
-    per_worker = {"num_envs": "num_envs_per_worker"} if mode == "parallel" else {}
-    for name, key in {**ALIASES, **per_worker}.items():
-        if name in overrides:
-            meant = overrides.pop(name)
-            if overrides.setdefault(key, meant)[1] != meant[1]:
-                same = f"{flag_of(name)} and {flag_of(key)} mean the same here and differ"
-                print(f"{prog}: error: {same}", file=sys.stderr)
-                return 2
+    aliases = {**ALIASES, "num_envs": "num_envs_per_worker"} if mode == "parallel" else ALIASES
+    for name, key in aliases.items():
+        meant = overrides.pop(name, None)
+        if meant and overrides.setdefault(key, meant)[1] != meant[1]:
+            parser.error(f"{flag_of(name)} and {flag_of(key)} mean the same here and differ")
     where = (arguments.config, arguments.output_dir, arguments.resume)
-    return answered(prog, lambda: launch(prog, algorithm, mode, overrides, *where))
+    return answered(parser.prog, lambda: train(Request(parser.prog, algorithm, mode, overrides, *where)))
 
 
 def tune_verb(argv: Sequence[str]) -> int:
     """`rlcb tune`: measure what is fastest here and write it down."""
-    parser = Parser(
-        prog="rlcb tune", description="Measure workers, threads, environments and minibatch on this machine."
-    )
-    parser.add_argument("algorithm", choices=tuple(ALGORITHMS), nargs="?", default="ppo", help="default ppo")
-    help_config = "what to tune, default config/<algorithm>_parallel.yaml"
-    parser.add_argument("--config", type=Path, metavar="FILE", help=help_config)
-    parser.add_argument("--output", type=Path, metavar="FILE", default=Path("config/tuned.yaml"), help="where to write")
-    parser.add_argument(
-        "--updates", type=whole(1, 1000), default=2, metavar="N", help="updates timed in a trial, default 2"
-    )
+    description = "Measure workers, threads, environments and minibatch on this machine."
+    parser = Parser(prog="rlcb tune", description=description)
+    add, usual = parser.add_argument, DEFAULT_ALGORITHM
+    add("algorithm", choices=tuple(ALGORITHMS), nargs="?", default=usual, help=f"default {usual}")
+    add("--config", type=Path, metavar="FILE", help="what to tune, default config/<algorithm>_parallel.yaml")
+    add("--output", type=Path, metavar="FILE", default=Path("config/tuned.yaml"), help="where to write")
+    add("--updates", type=whole(1, 1000), default=2, metavar="N", help="updates timed in a trial, default 2")
     add_keys(parser, ("name",))
     arguments = parser.parse(argv)
-    from rlcb.train import tuned
+    from rlcb.config.tune import tune
+    from rlcb.train import new_config
 
-    where = (arguments.config, arguments.name, arguments.output, arguments.updates)
-    return answered(parser.prog, lambda: tuned(arguments.algorithm, *where))
+    def work() -> int:
+        overrides = {"name": (flag_of("name"), arguments.name)} if arguments.name else {}
+        config = new_config(arguments.algorithm, "parallel", arguments.config, overrides)
+        return tune(config, arguments.output, arguments.updates)
+
+    return answered(parser.prog, work)
 
 
 def evaluate(argv: Sequence[str] | None = None, prog: str = "rlcb evaluate", universal: bool = True) -> int:
@@ -142,7 +140,7 @@ def evaluate(argv: Sequence[str] | None = None, prog: str = "rlcb evaluate", uni
     default = "default the newest under ./benchmarks"
     add("--checkpoint", type=Path, metavar="PATH", help=f"a checkpoint file or a run's directory, {default}")
     if universal:
-        add("--algorithm", choices=("ppo", "impala", "a2c", "a3c"), help="what the checkpoint must be of")
+        add("--algorithm", choices=tuple(ALGORITHMS), help="what the checkpoint must be of")
     add("--env", metavar="NAME", help="another environment of the same shape, default the one trained in")
     add("--num-episodes", type=whole(1, 10**6), default=100, metavar="N", help="episodes to count, default 100")
     add("--num-envs", type=whole(1, 4096), metavar="N", help="played together, default up to 128 with equal shares")
@@ -156,15 +154,15 @@ def evaluate(argv: Sequence[str] | None = None, prog: str = "rlcb evaluate", uni
     add("--video", type=Path, metavar="FILE", help="also film some episodes: FILE.mp4 or FILE.gif")
     text = "where the results go, default <checkpoint>_evaluation.json beside the checkpoint"
     add("--output", type=Path, metavar="FILE", help=text)
-    request = Request(**vars(parser.parse(sys.argv[1:] if argv is None else argv)))
-    from rlcb.evaluation.evaluate import evaluate as carry_out
+    request = Request(**vars(parser.parse(argv)))
+    from rlcb.evaluation.evaluate import evaluate as play_and_report
 
-    return answered(prog, lambda: carry_out(request, titled=universal and not prog.startswith("rlcb")))
+    return answered(prog, lambda: play_and_report(request, titled=universal and not prog.startswith("rlcb")))
 
 
 def compare_verb(argv: Sequence[str]) -> int:
     """`rlcb compare RUN …`: any number of runs."""
-    parser = Parser(prog="rlcb compare", description="Compare runs: figures over seeds, tests of pairs, a verdict.")
+    parser = Parser(prog="rlcb compare", description="Compare runs: metrics over seeds, tests of pairs, a verdict.")
     add = parser.add_argument
     add("runs", nargs="+", type=Path, metavar="RUN", help="a run's directory, or a folder with runs below it")
     default = Path("benchmarks") / "comparison"
@@ -188,7 +186,7 @@ def compare_script(prog: str, argv: Sequence[str] | None = None) -> int:
     add("--newest", type=Path, metavar="DIR", help="take the newest below DIR of what is not named")
     text = "the picture, .png, .svg or .pdf, default ./comparison.png; comparison_report.txt is written beside it"
     add("--output", type=Path, metavar="FILE", default=Path("comparison.png"), help=text)
-    arguments = parser.parse(sys.argv[1:] if argv is None else argv)
+    arguments = parser.parse(argv)
     from rlcb.analysis.commands import compare_two
 
     given = (arguments.sequential, arguments.parallel, arguments.newest, arguments.output)
@@ -201,10 +199,8 @@ def benchmark_verb(argv: Sequence[str]) -> int:
     from rlcb.suite.benchmark import benchmark
     from rlcb.suite.settings import PASSED_ON, SuiteConfig
 
-    parser = Parser(
-        prog="rlcb benchmark",
-        description="Train algorithms × modes × seeds × games one after the other, evaluate each, write a report.",
-    )
+    description = "Train algorithms × modes × seeds × games one after the other, evaluate each, write a report."
+    parser = Parser(prog="rlcb benchmark", description=description)
     parser.add_argument("--suite", type=Path, metavar="FILE", help="YAML file with the settings that follow as keys")
     default = Path("benchmarks") / "suite"
     text = f"where all of it is kept, default ./{default}; a suite that is there already is continued"

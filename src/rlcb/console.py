@@ -1,10 +1,10 @@
-"""What a person sees while a run goes on: lines, and on a terminal a progress bar below them."""
+"""Output of a run: lines, and on a terminal a progress bar below them; warnings and notes."""
 
 import sys
 
 from rlcb.run.metrics import Metrics
 
-LINE = "=" * 70  # above and below what a person should not miss
+LINE = "=" * 70  # above and below banners and summaries
 
 
 class Console:
@@ -14,7 +14,7 @@ class Console:
         self._bar = _Bar(label) if sys.stdout.isatty() else None
 
     def close(self) -> None:
-        """Leave the bar as it is and go on below it."""
+        """End the bar where it is; later lines follow below it."""
         if self._bar:
             self._bar.close()
             self._bar = None
@@ -33,7 +33,7 @@ class Console:
 
 
 class _Bar:
-    """A rich progress bar, redrawn only when told to: no thread of its own takes time from training."""
+    """A rich progress bar, redrawn by calls alone: a thread for it would take time from training."""
 
     def __init__(self, label: str):
         from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn

@@ -88,13 +88,12 @@ def _procgen() -> str:
 
 
 def _one_update() -> str:
-    from rlcb.comm.process_group import SoloGroup
     from rlcb.config.load import build_config
-    from rlcb.execution.state import Worker
+    from rlcb.execution.worker import Worker
 
     values = {"num_envs": 8, "n_steps": 16, "batch_size": 128, "n_epochs": 1}
     config = build_config(None, {key: (key, value) for key, value in values.items()})
-    worker = Worker(config, "cpu", env_threads=0, group=SoloGroup())
+    worker = Worker(config)
     started = time.perf_counter()
     rollout = worker.collector.collect()
     update = worker.learner.update(rollout, rollout.rewards, config.training.learning_rate)

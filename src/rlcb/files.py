@@ -85,6 +85,16 @@ class Appender:
         os.close(self._descriptor)
 
 
+def append_event(path: Path, name: str, details: dict[str, Any]) -> None:
+    """Append an event with the time to a file of JSON lines."""
+    line = json.dumps({"time": time.strftime("%Y-%m-%dT%H:%M:%S%z"), "event": name, **details})
+    file = Appender(path)
+    try:
+        file.write(line.encode() + b"\n")
+    finally:
+        file.close()
+
+
 def write_json(path: Path, value: Any) -> None:
     """Write a value as indented JSON, whole or not at all."""
     write_whole(path, (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode())
@@ -107,7 +117,16 @@ def try_lock(descriptor: int) -> bool:
     return True
 
 
-def sign_lock(descriptor: int) -> None:
-    """Write into a locked file whose it is."""
+def take_lock(path: Path) -> tuple[int | None, str]:
+    """Lock a file until this process ends: its descriptor, or None if another process has it; and whose it was."""
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    except OSError as error:
+        raise ResourceError(f"{path.parent}: cannot be written to: {error.strerror}") from None
+    owner = os.read(descriptor, 200).decode(errors="replace").strip()
+    if not try_lock(descriptor):
+        os.close(descriptor)
+        return None, owner or "just starting"
     os.ftruncate(descriptor, 0)
     os.pwrite(descriptor, f"pid {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
+    return descriptor, owner

@@ -1,4 +1,4 @@
-"""What all commands need: a parser that answers mistakes in one line, flags for config keys, readers of values."""
+"""Command-line parsing: one-line errors with exit codes, flags for config keys, types of values."""
 
 import argparse
 import difflib
@@ -14,7 +14,7 @@ _BROKEN_PIPE = 128 + 13  # as shells count SIGPIPE
 
 
 class Parser(argparse.ArgumentParser):
-    """argparse that answers a mistake with one line, and with what was probably meant."""
+    """argparse whose errors are one line, with the nearest valid flag."""
 
     def __init__(self, **options: Any):
         super().__init__(allow_abbrev=False, **options)
@@ -23,8 +23,8 @@ class Parser(argparse.ArgumentParser):
         """Print one line and exit with 2."""
         self.exit(2, f"{self.prog}: error: {message}; see {self.prog} --help\n")
 
-    def parse(self, argv: Sequence[str]) -> argparse.Namespace:
-        """Parse all of `argv`; an unknown flag is answered with the nearest known one."""
+    def parse(self, argv: Sequence[str] | None) -> argparse.Namespace:
+        """Parse all of `argv`, None for the process's own; an unknown flag is answered with the nearest known one."""
         arguments, unknown = self.parse_known_args(argv)
         if unknown:
             known = [flag for action in self._actions for flag in action.option_strings]
@@ -34,7 +34,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def answered(prog: str, work: Callable[[], int]) -> int:
-    """Do the work and return its exit code; an expected failure becomes one line and the code that belongs to it."""
+    """Do the work and return its exit code; an expected failure becomes one line and its exit code."""
     from rlcb.errors import RlcbError
 
     try:
@@ -44,7 +44,7 @@ def answered(prog: str, work: Callable[[], int]) -> int:
         print(f"{prog}: error: {error}", file=sys.stderr)
         return error.exit_code
     except BrokenPipeError:
-        # Whoever read this, `head` for instance, has seen enough; Python must not complain about it at its end.
+        # The reader, `head` for instance, has closed the pipe; Python would report that again when it ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return _BROKEN_PIPE
     return code
@@ -87,7 +87,7 @@ def whole(low: int, high: int) -> Callable[[str], int]:
 
 
 def finite(text: str) -> float:
-    """Reads a number that is neither infinite nor none at all."""
+    """Reads a finite number."""
     try:
         number = float(text)
     except ValueError:

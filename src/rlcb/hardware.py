@@ -93,11 +93,14 @@ def keep_freed_memory() -> bool:
     return all(libc.mallopt(key, value) == 1 for key, value in settings)
 
 
-def resolve_device(wanted: str) -> str:
-    """`cpu` or `cuda`; `auto` takes cuda where torch sees one, and asking for a missing one is an error."""
+def resolve_device(wanted: str, num_threads: int | None = None) -> str:
+    """`cpu` or `cuda`; `auto` takes cuda where torch sees one, and asking for a missing one is an error.
+
+    `num_threads`: what to prepare this process for if torch has to be imported.
+    """
     if wanted == "cpu":
         return "cpu"
-    sleep_at_barriers()
+    prepare_process(num_threads)
     import torch
 
     if torch.cuda.is_available():

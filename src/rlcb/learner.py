@@ -1,25 +1,32 @@
 """Learning: policy and optimizer; a rollout in, an update out."""
 
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from rlcb.algorithms import algorithm_named
 from rlcb.algorithms.batch import Batch, Samples
-from rlcb.algorithms.table import TABLE
-from rlcb.comm.process_group import Group
+from rlcb.comm.control import no_heartbeat
+from rlcb.comm.parameters import Parameters, make_parameters
+from rlcb.comm.process_group import ProcessGroup, SoloGroup
 from rlcb.config.schema import Config, TrainingConfig
 from rlcb.rollout import Rollout
 
 MOMENTS = {"adam": ("exp_avg", "exp_avg_sq"), "rmsprop": ("square_avg",)}  # what each keeps for a weight, in its words
 
 
+Arrays = dict[str, NDArray[Any]]
+Attach = Callable[[Tensor, list[Tensor]], Parameters]  # weights and moments → where they are kept
+
+
 @dataclass(frozen=True)
 class Update:
-    """What one update did: the figures to log, and how many of its optimizer steps had to be left out."""
+    """What one update did: its metrics, and how many of its optimizer steps were skipped as not finite."""
 
     metrics: dict[str, float | None]
     skipped_steps: int
@@ -27,40 +34,49 @@ class Update:
 
 
 class Learner:
-    """Owns a copy of the policy's weights and turns rollouts into better ones, in step with the group's other copies.
+    """Policy and optimizer: turns rollouts into better weights, in step with the other ranks of its group.
 
-    All weights are views of one flat vector and so are their gradients: clipping, the optimizer step, finiteness and
-    what crosses between processes are single operations on it, or on the part of it that falls to this process.
+    All weights are views of one flat vector and so are their gradients: clipping, the optimizer step, the check for
+    finiteness and what crosses between processes are single operations on it, or on this rank's shard of it.
     """
 
-    def __init__(self, policy: nn.Module, config: Config, generator: torch.Generator, group: Group):
-        self.policy, self.config, self.generator = policy, config, generator
-        self.algorithm = TABLE[config.algorithm]
+    def __init__(
+        self,
+        policy: nn.Module,
+        config: Config,
+        generator: torch.Generator,
+        attach: Attach | None = None,
+        heartbeat: Callable[[], None] = no_heartbeat,
+    ):
+        """Alone, until `join`; `attach`: where weights and moments are kept, by default in this process's memory."""
+        self.policy, self.config, self.generator, self._heartbeat = policy, config, generator, heartbeat
+        self.algorithm = algorithm_named(config.algorithm)
         self.weights = flattened(policy)
         self._moments = {name: torch.zeros_like(self.weights) for name in MOMENTS[config.training.optimizer]}
         self._steps = torch.zeros((), device=self.weights.device)
-        self.join(group)
+        self.join(SoloGroup(), attach)
 
-    def join(self, group: Group) -> None:
-        """Work in this group from now on: weights, moments and gradients go where it wants them."""
-        self.group = group
-        attached = group.attach(self.weights, list(self._moments.values()))
-        self.weights, self.gradient = attached.weights, attached.gradient
-        self._moments = dict(zip(self._moments, attached.moments, strict=True))
-        self._parameters = list(self.policy.parameters())
-        for parameter, piece in zip(self._parameters, pieces_of(self.weights, self._parameters), strict=True):
+    def join(self, group: ProcessGroup, attach: Attach | None = None) -> None:
+        """Work in this group from now on; weights, moments and gradients go where its parameters are kept."""
+        self.group, moments = group, list(self._moments.values())
+        self.parameters = attach(self.weights, moments) if attach else make_parameters(group, self.weights, moments)
+        kept = self.parameters
+        self.weights, self.gradient = kept.weights, kept.gradient
+        self._moments = dict(zip(self._moments, kept.moments, strict=True))
+        self._policy_parameters = list(self.policy.parameters())
+        shapes = self._policy_parameters
+        for parameter, piece in zip(shapes, pieces_of(self.weights, shapes), strict=True):
             parameter.data = piece
-        self._gradients = pieces_of(self.gradient, self._parameters)
-        moved = self.weights if attached.moved is None else attached.moved
-        self.reduced, mine = attached.reduced, nn.Parameter(moved[attached.part])
-        mine.grad = self.reduced[: mine.numel()]  # nothing, where somebody else moves the weights
+        self._gradients = pieces_of(self.gradient, shapes)
+        mine = nn.Parameter(kept.moved[kept.shard])
+        mine.grad = kept.reduced[: mine.numel()]  # nothing, where another process moves the weights
         self._optimizer = _make_optimizer(mine, self.config.training)
-        moments = {name: moment[attached.part] for name, moment in self._moments.items()}
-        self._optimizer.state[mine] = {"step": self._steps, **moments}
+        shard = {name: moment[kept.shard] for name, moment in self._moments.items()}
+        self._optimizer.state[mine] = {"step": self._steps, **shard}
 
     def update(self, rollout: Rollout, rewards: Tensor, learning_rate: float) -> Update:
         """Train n_epochs over the rollout in shuffled minibatches; `rewards` [T, B] are the ones to learn from."""
-        self._optimizer.param_groups[0]["lr"] = self.group.learning_rate = learning_rate
+        self._optimizer.param_groups[0]["lr"] = learning_rate
         batch = self.algorithm.prepare(rollout, rewards, self.config)
         share = self.config.minibatch_items // self.group.size
         orders = [torch.randperm(len(batch), generator=self.generator) for _ in range(self.config.training.n_epochs)]
@@ -68,32 +84,34 @@ class Learner:
         scales = self._advantage_scales(batch, indices)
         statistics, norms, skipped, bad_batch = [], [], 0, None
         for step, chosen in enumerate(indices):
-            self.group.alive()
-            minibatch = batch.select(chosen)
-            if scales is not None:
-                minibatch = minibatch.scaled(*scales[step])
-            figures = self.gradient_of(minibatch)
-            norm = self.group.reduce()
+            self._heartbeat()
+            minibatch = select(batch, chosen)
+            if scales is not None and isinstance(minibatch, Samples):
+                mean, deviation = scales[step]
+                minibatch = replace(minibatch, advantages=(minibatch.advantages - mean) / deviation)
+            metrics = self.gradient_of(minibatch)
+            norm = self.parameters.reduce()
             if not torch.isfinite(norm):
                 skipped, bad_batch = skipped + 1, minibatch
                 continue
             self.step(norm)
-            statistics.append(figures)
+            statistics.append(metrics)
             norms.append(norm)
         return Update(self._metrics(batch, statistics, norms, learning_rate), skipped, bad_batch)
 
     def gradient_of(self, minibatch: Batch) -> Tensor:
-        """Fill `gradient` with the minibatch's, piece by piece if asked to; returns the loss's figures."""
+        """Fill `gradient` with the minibatch's, piece by piece if asked to; returns the loss's metrics."""
         total = torch.zeros(len(self.algorithm.statistics), device=self.weights.device)
         # The group averages its gradients, so a sum over all samples is the mean times their number in all ranks.
         factor = self.config.minibatch_size if self.algorithm.summed else 1
-        for number, piece in enumerate(minibatch.split(self._piece_size(len(minibatch)))):
-            loss, figures = self.algorithm.loss(self.policy, piece, self.config)
+        for number, piece in enumerate(split(minibatch, self._piece_size(len(minibatch)))):
+            logits, values = self.policy(piece.observations.flatten(0, piece.item_dim))
+            loss, metrics = self.algorithm.loss(logits, values, piece, self.config)
             share = len(piece) / len(minibatch)
-            found = torch.autograd.grad(loss * (share * factor), self._parameters)
+            found = torch.autograd.grad(loss * (share * factor), self._policy_parameters)
             for gradient, part in zip(self._gradients, found, strict=True):
                 gradient.add_(part) if number else gradient.copy_(part)
-            total += figures * share
+            total += metrics * share
         return total
 
     def _piece_size(self, items: int) -> int:
@@ -103,16 +121,14 @@ class Learner:
         return max(micro // samples_per_item, 1) if micro else items
 
     def step(self, norm: Tensor) -> None:
-        """Clip the gradient, whose norm this is, and move the weights: this rank its part, the others theirs."""
-        self.reduced.mul_((self.config.objective.max_grad_norm / (norm + 1e-6)).clamp(max=1.0))
-        self._optimizer.step()
-        self.group.settle()
+        """Clip the mean gradient, whose norm this is, and move the weights: this rank its shard, the others theirs."""
+        self.parameters.reduced.mul_((self.config.objective.max_grad_norm / (norm + 1e-6)).clamp(max=1.0))
+        self.parameters.apply(self._optimizer)
 
-    def move(self, learning_rate: float) -> None:
+    def apply(self, learning_rate: float) -> None:
         """Move the weights by the gradient as it is."""
         self._optimizer.param_groups[0]["lr"] = learning_rate
-        self._optimizer.step()
-        self.group.settle()
+        self.parameters.apply(self._optimizer)
 
     def _advantage_scales(self, batch: Batch, indices: Tensor) -> Tensor | None:
         """Mean and deviation of the advantages in each of the group's minibatches [steps, 2], or None to leave them."""
@@ -152,21 +168,32 @@ class Learner:
         for vector, saved in zip(vectors, torch.split(together, [len(vector) for vector in vectors]), strict=True):
             vector.copy_(saved)
 
-    def state(self) -> dict[str, dict[str, NDArray[Any]]]:
-        """Copies of the weights by name and of the optimizer's moments."""
-        return {
-            "policy": _copies(self.policy.state_dict()),
-            "optimizer": _copies({"step": self._steps, **self._moments}),
-        }
+    def state(self) -> tuple[Arrays, Arrays]:
+        """Copies of the weights by name, and of the optimizer's moments and number of steps."""
+        return _copies(self.policy.state_dict()), _copies({"step": self._steps, **self._moments})
 
-    def load(self, state: dict[str, dict[str, NDArray[Any]]]) -> None:
+    def load(self, policy: Arrays, optimizer: Arrays) -> None:
         """Restore what `state` gave."""
-        self.policy.load_state_dict({name: torch.as_tensor(array) for name, array in state["policy"].items()})
+        self.policy.load_state_dict({name: torch.as_tensor(array) for name, array in policy.items()})
         for name, tensor in {"step": self._steps, **self._moments}.items():
-            tensor.copy_(torch.as_tensor(state["optimizer"][name]))
+            tensor.copy_(torch.as_tensor(optimizer[name]))
 
 
-def _copies(tensors: dict[str, Tensor]) -> dict[str, NDArray[Any]]:
+BatchType = TypeVar("BatchType", bound=Batch)
+
+
+def select(batch: BatchType, indices: Tensor) -> BatchType:
+    """The items of a batch at these positions."""
+    return type(batch)(*(tensor.index_select(batch.item_dim, indices) for tensor in vars(batch).values()))
+
+
+def split(batch: BatchType, size: int) -> list[BatchType]:
+    """Pieces of at most `size` items, in order."""
+    columns = (tensor.split(size, dim=batch.item_dim) for tensor in vars(batch).values())
+    return [type(batch)(*pieces) for pieces in zip(*columns, strict=True)]
+
+
+def _copies(tensors: dict[str, Tensor]) -> Arrays:
     return {name: np.array(tensor.detach().cpu()) for name, tensor in tensors.items()}
 
 

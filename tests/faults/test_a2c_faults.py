@@ -18,7 +18,8 @@ def test_two_workers_repeat_bit_for_bit_when_resumed_and_when_one_is_killed(star
     total = ("--total-timesteps", str(updates * ROLLOUT))
     process = start("train", "a2c", *division("parallel", 2), *more, *total, "--output-dir", tmp_path / "killed")
     wait_for_line(process, "Update 5 |")
-    workers = [child for child in psutil.Process(process.pid).children() if "rlcb.execution.worker" in child.cmdline()]
+    children = psutil.Process(process.pid).children()
+    workers = [child for child in children if child.cmdline()[1:4] == ["-m", "rlcb.execution.entry", "worker"]]
     assert len(workers) == 2
     workers[0].kill()
     _, err = process.communicate(timeout=200)

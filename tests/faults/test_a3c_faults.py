@@ -32,7 +32,7 @@ def workers_of(pid: int) -> list[psutil.Process]:
     for process in psutil.process_iter():
         try:
             words = process.cmdline()
-            if "rlcb.execution.async_worker" in words and words[-1] == str(pid):
+            if words[1:4] == ["-m", "rlcb.execution.entry", "async_worker"] and words[-1] == str(pid):
                 found.append((process.create_time(), process.pid, process))
         except psutil.Error:  # it is just ending
             continue

@@ -166,15 +166,15 @@ def test_one_update_that_is_not_finite_is_left_out_and_counted(tmp_path: Path) -
     done = run([sys.executable, "-c", textwrap.dedent(f"""
         import sys
         from dataclasses import replace
-        from rlcb.algorithms.table import TABLE
+        from rlcb.algorithms import ppo
         from rlcb.cli import main
-        real, calls = TABLE["ppo"], 0
+        real, calls = ppo.ALGORITHM, 0
         def sometimes(*arguments):
             global calls
             calls += 1
             loss, figures = real.loss(*arguments)
             return (loss * float("nan") if calls == 3 else loss), figures
-        TABLE["ppo"] = replace(real, loss=sometimes)
+        ppo.ALGORITHM = replace(real, loss=sometimes)
         sys.exit(main({arguments!r}))
     """)])  # fmt: skip
     assert done.returncode == 0, done.stderr

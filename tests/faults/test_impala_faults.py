@@ -5,17 +5,19 @@ import os
 import signal
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import psutil
 import pytest
 import torch
+from numpy.typing import NDArray
 
 from helpers.fault_runs import Start, ended, leaving_nothing, losses, summary
 from helpers.processes import rlcb, wait_for_line
-from rlcb.comm.local_process import Lost, Process
-from rlcb.comm.process_group import Control
+from rlcb.comm.control import Control
+from rlcb.comm.pool import LocalWorker, WorkerDied
 from rlcb.run.checkpoint import load_newest
 
 DIVISION = ("--mode", "parallel", "--num-actors", "2", "--num-envs-per-actor", "2", "--n-steps", "32",
@@ -39,7 +41,7 @@ def children(pid: int, kind: str = "") -> list[psutil.Process]:
             words = process.cmdline()
         except psutil.Error:  # it is just ending
             continue
-        if f"rlcb.execution.{kind}" in " ".join(words[1:3]) and words[-1] == str(pid):
+        if words[1:3] == ["-m", "rlcb.execution.entry"] and kind in ("", words[3]) and words[-1] == str(pid):
             found.append(process)
     return sorted(found, key=lambda process: (process.create_time(), process.pid))
 
@@ -244,11 +246,20 @@ def test_divergence_in_the_learners_is_3_with_a_dump(begin: Start, tmp_path: Pat
     assert all(bool(torch.isfinite(tensor).all()) for tensor in content["policy"].values())
 
 
+@dataclass(frozen=True)
+class LargeSetup:
+    """More than a socket takes at once."""
+
+    content: NDArray[np.float64]
+    num_threads: int = 1
+
+
 def test_a_child_that_dies_before_it_has_read_what_to_do_is_lost_like_any_other() -> None:
     """A resumed learner is told everything at once; it may die while this is written to it."""
     control = Control(os.memfd_create("test"), 1)
-    child = Process("learner 0", "this", 0, np.zeros(10**6), control, ())  # ends without reading
-    with pytest.raises(Lost, match="ended with exit code 0"):
+    setup = LargeSetup(np.zeros(10**6))
+    child = LocalWorker("learner", 0, setup, control, (), program="this")  # ends without reading
+    with pytest.raises(WorkerDied, match="ended with exit code 0"):
         child.receive()
     child.end()
     os.close(control.descriptor)

@@ -28,7 +28,7 @@ def workers_of(process: subprocess.Popen[str]) -> list[psutil.Process]:
     found = []
     for child in psutil.Process(process.pid).children():
         try:
-            if "rlcb.execution.worker" in child.cmdline():
+            if child.cmdline()[1:4] == ["-m", "rlcb.execution.entry", "worker"]:
                 found.append(child)
         except psutil.Error:  # it is just ending
             continue
@@ -208,7 +208,7 @@ def test_workers_are_started_afresh_never_forked(start: Start, tmp_path: Path) -
     process = start(*CARTPOLE, *ENDLESS, "--output-dir", tmp_path / "run", fresh=True)
     wait_for_line(process, "Update 1 |")
     for worker in workers_of(process):
-        assert worker.cmdline()[1:3] == ["-m", "rlcb.execution.worker"]
+        assert worker.cmdline()[1:4] == ["-m", "rlcb.execution.entry", "worker"]
 
 
 def test_a_timed_run_with_a_killed_worker_ends_on_time(start: Start, tmp_path: Path) -> None:

@@ -14,12 +14,13 @@ import pytest
 
 from helpers.processes import ROOT
 from helpers.slot_actor import LightMemory, LightSetup, Place, pattern
-from rlcb.comm.local_process import Lost, Process
-from rlcb.comm.process_group import Control
+from rlcb.comm.control import Control
+from rlcb.comm.pool import LocalWorker, WorkerDied
 from rlcb.comm.rollout_slots import SlotBook, SlotMemory, lag_bound
+from rlcb.comm.tickets import Filled, Ticket
 from rlcb.config.load import build_config
 from rlcb.envs.base import EnvSpec
-from rlcb.execution.messages import ActorSetup, Filled, Memory, Started, Ticket
+from rlcb.execution.messages import ActorSetup, SharedMemory, Started
 
 ROLLOUTS, KILLS, ACTORS, SLOTS, PER_UPDATE, FREQUENCY = 2000, 24, 4, 8, 4, 2
 SETTLED = 300  # rollouts learned from before the first kill: every actor has had its turn several times
@@ -39,33 +40,33 @@ def light_setup(memory: SlotMemory, setup: ActorSetup) -> LightSetup:
         for rollout in memory._rollouts
     )
     stamps = tuple(each.ctypes.data - base for each in memory._stamps)
-    return LightSetup(setup, os.fstat(setup.memory.slots).st_size, stamps, places)
+    return LightSetup(setup, 1, os.fstat(setup.memory.slots).st_size, stamps, places)
 
 
 @pytest.fixture
-def shared() -> Iterator[Memory]:
-    memory = Memory(*(os.memfd_create(field.name) for field in fields(Memory)))
+def shared() -> Iterator[SharedMemory]:
+    memory = SharedMemory(*(os.memfd_create(field.name) for field in fields(SharedMemory)))
     yield memory
     for descriptor in astuple(memory):
         os.close(descriptor)
 
 
-def actor_setup(shared: Memory, actor: int = 0, life: int = 0, seed: int = 0) -> ActorSetup:
+def actor_setup(shared: SharedMemory, actor: int = 0, life: int = 0, seed: int = 0) -> ActorSetup:
     config = build_config(None, {"n_steps": ("n_steps", T)}, algorithm="impala")
-    return ActorSetup(config, actor, life, 1, SLOTS, shared, (seed,))
+    return ActorSetup(config, actor, life, 1, B, SLOTS, shared, (seed,))
 
 
 class Torture:
     """The supervisor's and the learner's part, with somebody who kills."""
 
-    def __init__(self, shared: Memory, seed: int):
+    def __init__(self, shared: SharedMemory, seed: int):
         self.shared, self.seed, self.draw = shared, seed, random.Random(seed)
         self.book, self.memory = SlotBook(SLOTS, PER_UPDATE), SlotMemory(shared.slots, SLOTS, T, B, SPEC)
         self.control = Control(os.memfd_create("control"), ACTORS)
         os.ftruncate(shared.weights, 8)
         self.lives, self.filled = [0] * ACTORS, Counter[tuple[int, int]]()  # rollouts by (actor, life)
-        self.processes: list[Process] = []
-        self.ready: set[Process] = set()
+        self.processes: list[LocalWorker] = []
+        self.ready: set[LocalWorker] = set()
         self.idle: deque[int] = deque()
         self.held: dict[int, Ticket] = {}
         self.orders: deque[tuple[Ticket, ...]] = deque()
@@ -76,10 +77,10 @@ class Torture:
         self.left_half = self.left_whole = 0  # slots that a lost actor left behind
         self.kill_at = deque(sorted(self.draw.sample(range(SETTLED, ROLLOUTS - 100), KILLS)))
 
-    def start(self, actor: int) -> Process:
+    def start(self, actor: int) -> LocalWorker:
         setup = actor_setup(self.shared, actor, self.lives[actor], self.seed)
         light = light_setup(self.memory, setup)
-        return Process(f"actor {actor}", "helpers.slot_actor", actor, light, self.control, astuple(self.shared))
+        return LocalWorker("actor", actor, light, self.control, astuple(self.shared), "helpers.slot_actor")
 
     def run(self) -> None:
         """Until the first 2,000 tickets are learned from."""
@@ -96,7 +97,7 @@ class Torture:
     def attended(self, step: Any) -> None:
         try:
             step()
-        except Lost as lost:
+        except WorkerDied as lost:
             self.replace(lost)
 
     def listen(self) -> None:
@@ -111,19 +112,20 @@ class Torture:
                 assert isinstance(message, Filled)
                 handed = self.held.pop(process.index)
                 assert (message.ticket.number, message.ticket.slot) == (handed.number, handed.slot)
-                self.filled[message.ticket.actor, message.ticket.life] += 1
+                self.filled[message.ticket.actor, message.ticket.incarnation] += 1
                 self.book.filled(message.ticket)
             self.idle.append(process.index)
         for actor in list(self.held):
             if self.processes[actor].silent_for() > PATIENCE:
-                self.processes[actor].give_up(PATIENCE)
+                self.processes[actor].kill()
+                raise WorkerDied(self.processes[actor], f"silent for {PATIENCE:g} s and killed")
 
     def hand_out(self) -> None:
         while self.idle and (ticket := self.book.hand_out(self.idle[0])):
             actor = self.idle.popleft()
             assert ticket.slot not in {other.slot for other in (*self.held.values(), *sum(self.orders, ()))}
             self.held[actor] = ticket
-            self.processes[actor].told_to_go()
+            self.processes[actor].reset_silence()
             self.processes[actor].send(ticket)
 
     def learn(self) -> None:
@@ -140,9 +142,9 @@ class Torture:
             self.greatest_lag = max(lag, self.greatest_lag)
             assert 0 <= lag <= lag_bound(SLOTS, PER_UPDATE, FREQUENCY)
             assert ticket.number not in self.learned
-            assert ticket.rollout == self.learned_of[ticket.actor, ticket.life]
+            assert ticket.rollout == self.learned_of[ticket.actor, ticket.incarnation]
             self.learned.add(ticket.number)
-            self.learned_of[ticket.actor, ticket.life] += 1
+            self.learned_of[ticket.actor, ticket.incarnation] += 1
         self.updates += 1
         if self.updates % FREQUENCY == 0:
             os.pwrite(self.shared.weights, self.updates.to_bytes(8, "little"), 0)
@@ -165,16 +167,16 @@ class Torture:
             self.processes[self.draw.randrange(ACTORS)].process.kill()
             self.killed += 1
 
-    def replace(self, lost: Lost) -> None:
+    def replace(self, lost: WorkerDied) -> None:
         """A new process in the place of the lost one, whose last slot may be in any state but must not be believed."""
-        actor = lost.process.index
-        lost.process.end()
+        actor = lost.worker.index
+        lost.worker.end()
         self.ends[lost.how] += 1
-        self.ready.discard(lost.process)
+        self.ready.discard(lost.worker)
         self.idle = deque(other for other in self.idle if other != actor)
         if actor in self.held:
             life = self.lives[actor]
-            due = replace(self.held.pop(actor), life=life, rollout=self.filled[actor, life])
+            due = replace(self.held.pop(actor), incarnation=life, rollout=self.filled[actor, life])
             begun, finished = map(int, self.memory._stamps[due.slot])
             if begun == finished == due.stamp:  # it had no time to say so
                 self.left_whole += 1
@@ -193,7 +195,9 @@ class Torture:
         os.close(self.control.descriptor)
 
 
-def test_killed_actors_leave_nothing_that_is_learned_from(shared: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_killed_actors_leave_nothing_that_is_learned_from(
+    shared: SharedMemory, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PYTHONPATH", str(ROOT / "tests"), prepend=os.pathsep)
     torture = Torture(shared, seed=17)
     try:
@@ -207,9 +211,9 @@ def test_killed_actors_leave_nothing_that_is_learned_from(shared: Memory, monkey
     assert all(torture.learned_of[life] <= count for life, count in torture.filled.items())
 
 
-def test_the_light_actor_writes_what_slot_memory_would(shared: Memory) -> None:
+def test_the_light_actor_writes_what_slot_memory_would(shared: SharedMemory) -> None:
     memory = SlotMemory(shared.slots, SLOTS, T, B, SPEC)
-    ticket = Ticket(number=9, slot=5, actor=2, life=1, rollout=3)
+    ticket = Ticket(number=9, slot=5, actor=2, incarnation=1, rollout=3)
     light = LightMemory(light_setup(memory, actor_setup(shared))).fill(ticket)
 
     def content() -> bytes:

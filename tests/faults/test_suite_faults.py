@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from helpers.processes import ROOT, TINY, rlcb, wait_for_file, wait_for_line
-from rlcb.suite.plan import result_of, resumable, runs_of, stored
+from rlcb.suite.directory import result_of, resumable, runs_of, stored
 from rlcb.suite.settings import SuiteConfig
 
 Start = Callable[..., subprocess.Popen[str]]

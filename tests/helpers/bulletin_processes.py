@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 import torch
 
-from rlcb.comm.versioned_weights import Bulletin
+from rlcb.comm.versioned_weights import VersionedWeights
 
 LENGTH = 30_000
 VERSIONS = 5_000  # at least so many are published in a race
@@ -46,7 +46,7 @@ def see_killed(child: int) -> None:
 
 def publish_on(descriptor: int) -> NoReturn:
     """Publish one version after the other, in two parts, at an uneven pace."""
-    bulletin, vector, draw = Bulletin(descriptor, LENGTH), torch.empty(LENGTH), random.Random(3)
+    bulletin, vector, draw = VersionedWeights(descriptor, LENGTH), torch.empty(LENGTH), random.Random(3)
     version = bulletin.read(vector)
     while True:
         version += 1
@@ -60,7 +60,7 @@ def publish_on(descriptor: int) -> NoReturn:
 def race(into: torch.Tensor) -> dict[str, int]:
     """Read while another process publishes, until enough was seen."""
     descriptor = os.memfd_create("race")
-    bulletin = Bulletin(descriptor, LENGTH)
+    bulletin = VersionedWeights(descriptor, LENGTH)
     child = forked(lambda: publish_on(descriptor))
     found = {"reads": 0, "versions": 0, "torn": 0, "backwards": 0, "last": 0}
     while found["versions"] < SEEN or found["last"] < VERSIONS:
@@ -87,7 +87,7 @@ class Deadly:
 
 def die_publishing(descriptor: int, *before: int) -> NoReturn:
     """Be killed in the middle of the next version, when parts of these lengths have been written."""
-    bulletin = Bulletin(descriptor, LENGTH)
+    bulletin = VersionedWeights(descriptor, LENGTH)
     version = bulletin.read(torch.empty(LENGTH)) + 1
     parts: list[Any] = [torch.full((length,), float(version)) for length in before]
     bulletin.publish(version, *parts, Deadly())  # type: ignore[arg-type]
@@ -96,7 +96,7 @@ def die_publishing(descriptor: int, *before: int) -> NoReturn:
 
 def judge(descriptor: int, before: int) -> dict[str, int]:
     """What a process that comes afterwards finds."""
-    bulletin, vector = Bulletin(descriptor, LENGTH), torch.empty(LENGTH)
+    bulletin, vector = VersionedWeights(descriptor, LENGTH), torch.empty(LENGTH)
     version = bulletin.read(vector)
     in_the_middle = bool(bulletin._words[0] > bulletin._words[8])
     found = {"version": version, "in_the_middle": int(in_the_middle), "backwards": int(version < before)}
@@ -114,7 +114,7 @@ def judge(descriptor: int, before: int) -> dict[str, int]:
 def kills() -> list[dict[str, int]]:
     """Publishers, each killed at some moment, the next one going on where it was."""
     descriptor, draw = os.memfd_create("kills"), random.Random(5)
-    bulletin, vector = Bulletin(descriptor, LENGTH), torch.empty(LENGTH)
+    bulletin, vector = VersionedWeights(descriptor, LENGTH), torch.empty(LENGTH)
     bulletin.publish(1, torch.ones(LENGTH))
     verdicts = [judge(descriptor, 1)]
     for number in range(KILLS):

@@ -56,7 +56,7 @@ def assert_every_step_once(path: Path, updates: int) -> None:
 
 def hosts() -> list[psutil.Process]:
     """The processes on this machine that run a child of a run."""
-    return [p for p in ours() if "ray::Host" in " ".join(p.info["cmdline"] or ())]
+    return [p for p in ours() if "ray::WorkerActor" in " ".join(p.info["cmdline"] or ())]
 
 
 def ended(process: "subprocess.Popen[str]", code: int, within: float = 240) -> str:

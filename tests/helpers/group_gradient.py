@@ -14,10 +14,11 @@ from typing import Any
 import torch
 
 from rlcb.algorithms.batch import Samples
-from rlcb.algorithms.ppo import make_samples
-from rlcb.comm.process_group import Control, SharedMemoryGroup, SoloGroup
+from rlcb.algorithms.returns import make_samples
+from rlcb.comm.control import Control, no_heartbeat
+from rlcb.comm.process_group import SharedMemoryGroup
 from rlcb.config.load import build_config
-from rlcb.execution.state import Worker
+from rlcb.execution.worker import Worker
 
 CONFIG = build_config(None, {"num_envs": ("", 8), "n_steps": ("", 16), "batch_size": ("", 128), "n_epochs": ("", 1)})
 
@@ -25,15 +26,20 @@ CONFIG = build_config(None, {"num_envs": ("", 8), "n_steps": ("", 16), "batch_si
 def member(rank: int, size: int, control: int, memory: int, result: str) -> None:
     """One process of the group: a rollout, its gradient, the average; then 20 updates."""
     torch.set_num_threads(1)
-    group = SharedMemoryGroup(Control(control, size), rank, memory, generation=0)
-    worker = Worker(CONFIG, "cpu", env_threads=0, group=group)
+    group = SharedMemoryGroup(Control(control, size), rank, memory, 0, no_heartbeat)
+    worker = Worker(CONFIG, rank=rank, size=size)
+    worker.learner.join(group)
     before = worker.learner.weights.clone()
     rollout = worker.collector.collect()
     rewards = torch.randn(rollout.rewards.shape, generator=torch.Generator().manual_seed(rank))
-    batch = make_samples(rollout, rewards, 0.999, 0.95)
+    batch = make_samples(rollout, rewards, CONFIG)
     worker.learner.gradient_of(batch)
-    norm = group.reduce()
-    content: dict[str, Any] = {"part": worker.learner.reduced.clone(), "norm": norm, "batch": dict(vars(batch))}
+    norm = worker.learner.parameters.reduce()
+    content: dict[str, Any] = {
+        "part": worker.learner.parameters.reduced.clone(),
+        "norm": norm,
+        "batch": dict(vars(batch)),
+    }
     content = {**content, "batch": {key: tensor.clone() for key, tensor in content["batch"].items()}}
     for _ in range(20):
         rollout = worker.collector.collect()
@@ -58,7 +64,7 @@ def main(size: int, folder: Path) -> None:
         sys.exit("a member of the group failed")
     found = [torch.load(path, weights_only=True) for path in results]
     union = Samples(**{key: torch.cat([each["batch"][key] for each in found]) for key in found[0]["batch"]})
-    alone = Worker(CONFIG, "cpu", env_threads=0, group=SoloGroup())
+    alone = Worker(CONFIG)
     alone.learner.gradient_of(union)
     expected, first = alone.learner.gradient, found[0]
     mean = torch.cat([each["part"] for each in found])  # every member averages its part, in the order of the ranks

@@ -12,7 +12,7 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
-from rlcb.comm.process_group import Control
+from rlcb.comm.control import Control, Heartbeat, no_heartbeat
 from rlcb.comm.shared_parameters import SharedParameters
 from rlcb.config.load import build_config
 from rlcb.learner import Learner
@@ -42,8 +42,9 @@ def make_learner(control: Control, rank: int | None, descriptor: int) -> tuple[L
     given = {"name": "CartPole-v1", "num_envs": B, "n_steps": T}
     config = build_config(None, {key: (key, value) for key, value in given.items()}, algorithm="a3c")
     torch.manual_seed(0)
-    group = SharedParameters(control, rank, descriptor, create=rank is None)
-    return Learner(Linear(), config, torch.Generator().manual_seed(0), group), group
+    shared = SharedParameters(descriptor, control.arrivals, rank, create=rank is None)
+    heartbeat = no_heartbeat if rank is None else Heartbeat(control, rank)
+    return Learner(Linear(), config, torch.Generator().manual_seed(0), shared.attach, heartbeat), shared
 
 
 def make_rollout(seed: int) -> Rollout:

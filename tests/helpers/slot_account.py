@@ -4,7 +4,7 @@ from collections import deque
 from dataclasses import dataclass, replace
 
 from rlcb.comm.rollout_slots import SlotBook, lag_bound
-from rlcb.execution.messages import Ticket
+from rlcb.comm.tickets import Ticket
 
 
 @dataclass

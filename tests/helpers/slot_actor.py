@@ -1,6 +1,6 @@
 """An actor without environments, network or torch: it fills real slots with what is due to their stamps, and dies.
 
-It is started by `rlcb.execution.process.Process` and speaks the real messages. Nothing in it is slow to import, so a
+It is started by `rlcb.comm.pool.LocalWorker` and speaks the real messages. Nothing in it is slow to import, so a
 test can afford to lose it many times.
 """
 
@@ -20,7 +20,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rlcb.execution.messages import ActorSetup, Filled, Started, Ticket
+from rlcb.comm.tickets import Filled, Ticket
+from rlcb.execution.messages import ActorSetup, Started
 from rlcb.signals import die_with
 
 LINE = 8  # int64 between signs of life on the control page
@@ -41,6 +42,7 @@ class LightSetup:
     """What an actor is told, and where the memory's owner has put everything."""
 
     actor: ActorSetup
+    num_threads: int
     length: int
     stamps: tuple[int, ...]  # offset of each slot's stamps
     places: tuple[tuple[Place, ...], ...]  # of each slot's arrays
@@ -75,7 +77,7 @@ class LightMemory:
 
 def act(channel: "Connection[Any, Any]", setup: LightSetup, heartbeats: NDArray[np.int64]) -> None:
     """Fill what is handed out, at an uneven pace, until some rollout is the last: it stays unfinished."""
-    actor, life = setup.actor.actor, setup.actor.life
+    actor, life = setup.actor.index, setup.actor.incarnation
     draw = random.Random(f"{setup.actor.seed_key} {actor} {life}")
     slots, version = LightMemory(setup), np.frombuffer(mmap.mmap(setup.actor.memory.weights, 8), np.int64)
     last, last_step = draw.randrange(60, 200), draw.randrange(setup.actor.config.training.n_steps + 1)
@@ -83,7 +85,7 @@ def act(channel: "Connection[Any, Any]", setup: LightSetup, heartbeats: NDArray[
     count = 0
     while True:
         handed: Ticket = channel.recv()
-        ticket = replace(handed, life=life, rollout=count, version=int(version[0]))
+        ticket = replace(handed, incarnation=life, rollout=count, version=int(version[0]))
         for t in slots.fill(ticket):
             heartbeats[actor] += 1
             if draw.random() < 0.1:
@@ -98,7 +100,7 @@ def act(channel: "Connection[Any, Any]", setup: LightSetup, heartbeats: NDArray[
 
 def main() -> None:
     """Wait for the set-up, then act until the end."""
-    connection, control, size, parent = (int(word) for word in sys.argv[1:5])
+    connection, control, size, _, parent = (int(word) for word in sys.argv[2:7])
     die_with(parent)
     channel: Connection[Any, Any] = Connection(connection)
     words = np.frombuffer(mmap.mmap(control, 8 * LINE * (2 + 2 * size)), np.int64).reshape(-1, LINE)[:, 0]

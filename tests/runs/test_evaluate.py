@@ -15,8 +15,8 @@ from scipy import stats
 from helpers.in_process import evaluate, final, results, train
 from helpers.processes import CARTPOLE, TINY
 from rlcb.config.schema import EnvConfig
-from rlcb.envs.score_ranges import has_success
-from rlcb.evaluation.play import Actor, make_watched, play, quotas_of
+from rlcb.envs.families import has_success, make_env
+from rlcb.evaluation.play import Actor, play, quotas_of
 from rlcb.evaluation.policy import build_policy, environment_for, find_policy
 from rlcb.run.checkpoint import load_checkpoint, save_checkpoint
 
@@ -85,7 +85,7 @@ def test_cartpole_as_each_env_would_play_alone(cartpole: Path, seed: int | None)
     num_envs, quotas = 5, quotas_of(23, 5)
     assert quotas == [5, 5, 5, 4, 4]
     actor, config = actor_for(cartpole, None, seed)
-    *_, tally = play(make_watched(config, num_envs, seed=77, num_threads=0), actor, quotas)
+    *_, tally = play(make_env(config, num_envs, seed=77, num_threads=0), actor, quotas)
     draws = draws_of(seed or 0, 5000, num_envs, 2)
     rewards, lengths = [], []
     for index, quota in enumerate(quotas):
@@ -112,7 +112,7 @@ def test_procgen_as_all_envs_would_play_on(coinrun: Path) -> None:
 
     num_envs, quotas = 6, quotas_of(9, 6)
     actor, config = actor_for(coinrun, "starpilot", 3)
-    *_, tally = play(make_watched(config, num_envs, seed=11, num_threads=0), actor, quotas)
+    *_, tally = play(make_env(config, num_envs, seed=11, num_threads=0), actor, quotas)
     env = ProcgenGym3Env(
         num=num_envs, env_name="starpilot", distribution_mode="easy", num_levels=200, rand_seed=11, num_threads=0
     )

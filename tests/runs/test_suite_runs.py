@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from helpers.processes import ROOT, TINY, rlcb
-from rlcb.suite.plan import result_of, runs_of, stored
+from rlcb.suite.directory import result_of, runs_of, stored
 from rlcb.suite.work import is_evaluated
 
 # One worker: what is tested here is the suite, and each more would have to load torch too.

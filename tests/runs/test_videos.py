@@ -11,9 +11,10 @@ from PIL import Image
 
 from helpers.in_process import evaluate, final, train
 from helpers.processes import CARTPOLE, TINY
+from rlcb.envs.families import make_env
 from rlcb.evaluation.play import Actor
 from rlcb.evaluation.policy import build_policy, environment_for, find_policy
-from rlcb.evaluation.video import find_ffmpeg, make_pictured, watch, write_video
+from rlcb.evaluation.video import find_ffmpeg, watch, write_video
 
 Capsys = pytest.CaptureFixture[str]
 FEW = ("--num-episodes", "2", "--num-threads", "1")
@@ -50,7 +51,7 @@ def test_films_show_what_was_played(starpilot: Path, tmp_path: Path, capsys: Cap
     trained = find_policy(final(starpilot), None)
     config, spec = environment_for(trained, None)
     actor = Actor(build_policy(trained, spec, "cpu"), 15, "cpu", None)
-    env = make_pictured(config, seed=4)
+    env = make_env(config, 1, seed=4, num_threads=0, pictured=True)
     frames = list(watch(env, actor, max_frames=40))
     env.close()
     assert len(frames) == 40

@@ -12,10 +12,8 @@ from numpy.typing import NDArray
 from torch import nn
 
 from helpers.in_process import rlcb_here
-from rlcb.algorithms.a2c import STATISTICS, a2c_loss
+from rlcb.algorithms.a2c import ALGORITHM, STATISTICS, a2c_loss
 from rlcb.algorithms.batch import Samples
-from rlcb.algorithms.table import TABLE
-from rlcb.comm.process_group import SoloGroup
 from rlcb.config.load import build_config
 from rlcb.config.schema import A2cConfig, Config
 from rlcb.learner import Learner
@@ -57,7 +55,7 @@ def test_loss_is_the_slow_one(n: int, num_actions: int, seed: int, ent_coef: flo
     batch, logits, values = (
         Samples(normal(n, 3), actions, normal(n), normal(n), normal(n), normal(n)), normal(n, num_actions), normal(n)
     )  # fmt: skip
-    loss, figures = a2c_loss(logits, values, batch, a2c)
+    loss, figures = a2c_loss(logits, values, batch, Config(algorithm="a2c", a2c=a2c))
     expected = slow_loss(logits, values, batch, a2c)
     assert float(loss) == pytest.approx(expected["loss/total"])
     assert dict(zip(STATISTICS, figures.tolist(), strict=True)) == pytest.approx(expected)
@@ -151,7 +149,7 @@ def test_whole_updates_are_those_done_by_hand(settings: dict[str, Any], clipped:
     config = make_config(max_grad_norm=0.05 if clipped else 1e3, **settings)
     torch.manual_seed(3)
     policy = Linear()
-    by_hand, learner = ByHand(policy, config), Learner(policy, config, torch.Generator().manual_seed(1), SoloGroup())
+    by_hand, learner = ByHand(policy, config), Learner(policy, config, torch.Generator().manual_seed(1))
     for number, learning_rate in enumerate((0.01, 0.007, 0.002), start=1):
         rollout = make_rollout(number)
         rewards = 0.5 * rollout.rewards  # scaled, as a normaliser would
@@ -164,12 +162,12 @@ def test_whole_updates_are_those_done_by_hand(settings: dict[str, Any], clipped:
         expected = torch.cat([torch.from_numpy(weight).flatten() for weight in by_hand.weights])
         assert float((learner.weights.double() - expected).abs().max()) < 1e-6
         assert float((learner.weights - before).abs().max()) > 1e-3
-        assert int(learner.state()["optimizer"]["step"]) == number  # the whole rollout in a single step
+        assert int(learner.state()[1]["step"]) == number  # the whole rollout in a single step
 
 
 def test_with_lambda_1_returns_are_n_step_returns() -> None:
     config, rollout = make_config(gae_lambda=1.0), make_rollout(7)
-    batch = TABLE["a2c"].prepare(rollout, rollout.rewards, config)
+    batch = ALGORITHM.prepare(rollout, rollout.rewards, config)
     expected = np.zeros((T, B))
     for b in range(B):
         for t in range(T):

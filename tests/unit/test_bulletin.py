@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from rlcb.comm.versioned_weights import Bulletin
+from rlcb.comm.versioned_weights import VersionedWeights
 
 
 @pytest.fixture
@@ -17,7 +17,7 @@ def descriptor() -> Iterator[int]:
 
 
 def test_parts_lie_behind_one_another_and_are_seen_through_another_mapping(descriptor: int) -> None:
-    writer, reader = Bulletin(descriptor, 6), Bulletin(descriptor, 6)
+    writer, reader = VersionedWeights(descriptor, 6), VersionedWeights(descriptor, 6)
     writer.publish(3, torch.tensor([1.0, 2.0]), torch.tensor([3.0]), torch.tensor([4.0, 5.0, 6.0]))
     whole, beginning = torch.empty(6), torch.empty(2)
     assert reader.read(whole) == reader.read(beginning) == 3
@@ -26,7 +26,7 @@ def test_parts_lie_behind_one_another_and_are_seen_through_another_mapping(descr
 
 
 def test_the_newest_version_is_read_even_if_its_number_is_lower(descriptor: int) -> None:
-    bulletin, vector = Bulletin(descriptor, 2), torch.empty(2)
+    bulletin, vector = VersionedWeights(descriptor, 2), torch.empty(2)
     for version in (7, 8, 7):  # new learners go back to the last update that was reported
         bulletin.publish(version, torch.full((2,), float(version)))
         assert bulletin.read(vector) == version
@@ -35,7 +35,7 @@ def test_the_newest_version_is_read_even_if_its_number_is_lower(descriptor: int)
 
 
 def test_the_last_two_versions_can_be_asked_for_and_no_others(descriptor: int) -> None:
-    bulletin = Bulletin(descriptor, 2)
+    bulletin = VersionedWeights(descriptor, 2)
     with pytest.raises(LookupError):
         bulletin.read_version(0)
     for version in range(1, 6):
@@ -49,7 +49,7 @@ def test_the_last_two_versions_can_be_asked_for_and_no_others(descriptor: int) -
 
 
 def test_what_was_read_stays_when_more_is_published(descriptor: int) -> None:
-    bulletin, vector = Bulletin(descriptor, 2), torch.empty(2)
+    bulletin, vector = VersionedWeights(descriptor, 2), torch.empty(2)
     bulletin.publish(1, torch.ones(2))
     bulletin.read(vector)
     older = bulletin.read_version(1)
@@ -59,14 +59,14 @@ def test_what_was_read_stays_when_more_is_published(descriptor: int) -> None:
 
 
 def test_going_back_spares_the_version_gone_back_to_whatever_is_broken_off_next(descriptor: int) -> None:
-    bulletin, vector = Bulletin(descriptor, 2), torch.empty(2)
+    bulletin, vector = VersionedWeights(descriptor, 2), torch.empty(2)
     for version in (1, 2):
         bulletin.publish(version, torch.full((2,), float(version)))
-    assert bulletin.go_back(1).tolist() == [1.0, 1.0]
+    assert bulletin.roll_back(1).tolist() == [1.0, 1.0]
     assert bulletin.read(vector) == 1
     bulletin._words[0] += 1  # somebody begins to publish and dies over it, twice
     for _ in range(2):
-        assert bulletin.go_back(1).tolist() == [1.0, 1.0]
+        assert bulletin.roll_back(1).tolist() == [1.0, 1.0]
         bulletin._words[0] += 1
     bulletin.publish(2, torch.full((2,), 2.0))
     assert bulletin.read_version(1).tolist() == [1.0, 1.0]

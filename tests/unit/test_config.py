@@ -10,7 +10,7 @@ from helpers.in_process import rlcb_here
 from helpers.processes import ROOT
 from rlcb.cli import FIXED_KEYS, TIMED_KEYS
 from rlcb.config.load import build_config
-from rlcb.config.registry import ALGORITHMS, MODES
+from rlcb.config.registry import ALGORITHMS
 from rlcb.config.schema import Config, all_keys, fields
 from rlcb.config.yaml_file import parse_scalar
 from rlcb.errors import UsageError
@@ -76,7 +76,7 @@ hardware:
   num_threads: 16
 """
 EIGHT = "training: {n_steps: 128, batch_size: 1024}"  # environments of IMPALA in a minibatch
-PAIRS = [(algorithm, mode) for algorithm, modes in MODES.items() for mode in modes]
+PAIRS = [(algorithm, mode) for algorithm, entry in ALGORITHMS.items() for mode in entry.modes]
 
 
 def load(tmp_path: Path, text: str | bytes, algorithm: str = "ppo", mode: str = "sequential") -> Config:
@@ -88,8 +88,8 @@ def load(tmp_path: Path, text: str | bytes, algorithm: str = "ppo", mode: str = 
 def test_every_shipped_config_loads() -> None:
     files = sorted((ROOT / "config").glob("*.yaml"))
     usual = {f"{algorithm}_{mode}" for algorithm, mode in PAIRS}
-    machines = {f"{algorithm}_{mode}_{machine}" for algorithm in ("ppo", "impala") for mode in MODES[algorithm]
-                for machine in ("ryzen7", "highend")}  # fmt: skip
+    of_machines = {pair for pair in usual if pair.startswith(("ppo", "impala"))}
+    machines = {f"{pair}_{machine}" for pair in of_machines for machine in ("ryzen7", "highend")}
     assert usual | machines | {"ppo_paper"} <= {file.stem for file in files}
     for file in files:
         mode = "parallel" if "parallel" in file.stem else "sequential"
@@ -289,6 +289,69 @@ def test_what_an_algorithm_does_not_have_or_cannot_divide(
     assert "\n" not in message
     for word in words:
         assert word in message
+
+
+def test_a_file_changes_what_its_base_says(tmp_path: Path) -> None:
+    first = tmp_path / "above" / "first.yaml"
+    first.parent.mkdir()
+    first.write_text("env: {seed: 7, num_envs: 16}\ntraining: {gamma: 0.9, n_steps: 64}\n")
+    (tmp_path / "second.yaml").write_text("base: above/first.yaml\ntraining: {gamma: 0.8}\nhardware: {num_envs: 8}\n")
+    config = load(tmp_path, "base: second.yaml\nppo: {gamma: 0.7}\n")
+    assert (config.training.gamma, config.training.n_steps) == (0.7, 64)
+    assert (config.env.seed, config.env.num_envs) == (7, 8)
+    with pytest.raises(UsageError, match=r"some.yaml: gamma is given twice: .*training.gamma says 0.6"):
+        load(tmp_path, "base: second.yaml\ntraining: {gamma: 0.6}\nppo: {gamma: 0.7}\n")
+    first.write_text("training: {n_steps: 0}")
+    with pytest.raises(UsageError, match=r"first.yaml: training.n_steps: 0 is not valid"):
+        load(tmp_path, "base: second.yaml")
+
+
+@pytest.mark.parametrize(
+    ("base", "text", "division"),
+    [
+        ("num_workers: 4, num_envs_per_worker: 8", "parallel: {num_envs_per_worker: 16}", (64, 4, 16)),
+        ("num_workers: 4, num_envs_per_worker: 8", "parallel: {num_workers: 2}", (16, 2, 8)),
+        ("num_workers: 4, num_envs_per_worker: 8", "env: {num_envs: 64}", (64, 4, 16)),
+        ("num_workers: 4, num_envs_per_worker: 8", "parallel: {num_workers: auto}", (32, "auto", None)),
+        ("num_workers: 4}\nenv: {num_envs: 64", "parallel: {num_workers: 2}", (64, 2, 32)),
+        ("num_workers: 4}\nenv: {num_envs: 64", "parallel: {num_envs_per_worker: 2}", (8, 4, 2)),
+        ("num_workers: auto}\nenv: {num_envs: 64", "parallel: {num_workers: 4, num_envs_per_worker: 2}", (8, 4, 2)),
+    ],
+)
+def test_a_file_divides_the_environments_in_place_of_its_base(
+    base: str, text: str, division: tuple[int, int | str, int | None], tmp_path: Path
+) -> None:
+    (tmp_path / "base.yaml").write_text(f"parallel: {{{base}}}\n")
+    config = load(tmp_path, f"base: base.yaml\n{text}", mode="parallel")
+    parallel = config.parallel
+    assert (config.env.num_envs, parallel.num_workers, parallel.num_envs_per_worker) == division
+
+
+@pytest.mark.parametrize(
+    ("base", "words"),
+    [
+        ("none.yaml", ["base: there is no file", "none.yaml"]),
+        ("some.yaml", ["base:", "itself based on this file"]),
+        ("./loop.yaml", ["loop.yaml: base:", "itself based on this file"]),
+        ("f1.yaml", ["at most 4 files"]),
+        (".", ["base: there is no file"]),
+        ("/dev/zero", ["base: '/dev/zero' is not valid", "relative to this file"]),
+        ("../../../../../../../../../dev/zero", ["base: there is no file"]),
+        ("[a, b]", ["base: ['a', 'b'] is not valid"]),
+        ("!!python/name:os.system x", ["line 1"]),
+        ("odd.yaml", ["odd.yaml: unknown key env.num_env"]),
+    ],
+)
+def test_a_base_that_cannot_be_used_is_one_line(base: str, words: list[str], tmp_path: Path) -> None:
+    (tmp_path / "loop.yaml").write_text("base: some.yaml\n")
+    (tmp_path / "odd.yaml").write_text("env: {num_env: 3}\n")
+    for number in range(1, 5):
+        (tmp_path / f"f{number}.yaml").write_text(f"base: f{number + 1}.yaml\n" if number < 4 else "env: {seed: 1}\n")
+    with pytest.raises(UsageError) as caught:
+        load(tmp_path, f"base: {base}\nenv: {{seed: 3}}\n")
+    assert "\n" not in str(caught.value)
+    for word in words:
+        assert word in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,17 @@ import pytest
 from rlcb.config.schema import EnvConfig
 from rlcb.envs.base import VectorEnv
 from rlcb.envs.episodes import Episode, EpisodeCounter, EpisodeStatistics
-from rlcb.envs.families import GAMES, canonical_env_name, make_env, modes_of
+from rlcb.envs.families import (
+    canonical_env_name,
+    environment_identity,
+    family_of,
+    full_name,
+    make_env,
+    short_name,
+)
 from rlcb.envs.gymnasium import GymnasiumEnv
 from rlcb.envs.normalize import RewardNormalizer
+from rlcb.envs.procgen_games import GAMES, modes_of
 from rlcb.errors import CheckpointUnusable, UsageError
 
 
@@ -25,7 +33,8 @@ def play(env: VectorEnv, steps: int, seed: int = 0) -> list[tuple[bytes, bytes, 
 @pytest.mark.parametrize("game", GAMES)
 def test_every_game_under_every_spelling(game: str) -> None:
     for spelling in (game, f"procgen-{game}-v0", f"procgen:procgen-{game}-v0"):
-        assert canonical_env_name(spelling) == f"procgen-{game}-v0"
+        assert canonical_env_name(spelling) == full_name(spelling) == f"procgen-{game}-v0"
+        assert short_name(spelling) == game
     env = make_env(EnvConfig(name=f"procgen-{game}-v0"), 2, seed=3, num_threads=0)
     assert env.observe().shape == (2, 64, 64, 3)
     assert env.spec.num_actions == 15
@@ -55,6 +64,21 @@ def test_modes_of_games() -> None:
     assert modes_of("coinrun") == ("easy", "hard")
     assert "memory" in modes_of("maze")
     assert "extreme" in modes_of("starpilot")
+
+
+def test_families_know_their_environments() -> None:
+    procgen, gymnasium = family_of("coinrun"), family_of("CartPole-v1")
+    assert (procgen.has_levels, gymnasium.has_levels) == (True, False)
+    assert family_of("NoSuchEnv-v0") is gymnasium
+    assert short_name("CartPole-v1") == full_name("CartPole-v1") == "CartPole-v1"
+    for name, close in (("procgen-coinrn-v0", "coinrun"), ("starpilt", "starpilot"), ("CartPole-v9", "CartPole-v1")):
+        with pytest.raises(UsageError, match=f"did you mean {close}\\?"):
+            canonical_env_name(name)
+    # Checkpoints of version 0.1.0 hold these lines.
+    levels = {"distribution_mode": "hard", "num_levels": 500, "start_level": 3}
+    maze, cartpole = (EnvConfig(name=name, num_envs=8, **levels) for name in ("procgen-maze-v0", "CartPole-v1"))
+    assert environment_identity(maze) == "procgen-maze-v0 hard num_levels=500 start_level=3 num_envs=8"
+    assert environment_identity(cartpole) == "CartPole-v1 num_envs=8"
 
 
 @pytest.mark.parametrize("name", ["CartPole-v1", "Acrobot-v1", "FrozenLake-v1", "Blackjack-v1"])
@@ -125,7 +149,7 @@ def test_a_counter_goes_on_where_it_was_saved_and_numbers_envs_across_workers() 
     counter = EpisodeCounter(2, first_env=6)
     counter.add(0, np.array([1.0, 2.0], np.float32), np.array([False, False]))
     copy = EpisodeCounter(2, first_env=6)
-    copy.load(counter.state())
+    copy.load(*counter.state())
     assert copy.add(1, np.array([1.0, 2.0], np.float32), np.array([False, True])) == [Episode(1, 7, 4.0, 2)]
 
 

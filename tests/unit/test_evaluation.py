@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from rlcb.envs.families import GAMES
-from rlcb.envs.score_ranges import SCORE_RANGES, normalized_score
+from rlcb.envs.families import normalized_score
+from rlcb.envs.procgen_games import GAMES, SCORE_RANGES
 from rlcb.evaluation.play import Tally, default_num_envs, quotas_of, seeds_of
 from rlcb.evaluation.results import (
     EvaluationFile,

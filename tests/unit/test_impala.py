@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlcb.algorithms.batch import Unrolls
-from rlcb.algorithms.impala import STATISTICS, impala_loss, make_unrolls
-from rlcb.algorithms.returns import vtrace
-from rlcb.algorithms.table import TABLE
-from rlcb.config.schema import Config, ImpalaConfig
+from rlcb.algorithms.impala import ALGORITHM, STATISTICS, impala_loss
+from rlcb.algorithms.returns import make_unrolls, vtrace
+from rlcb.config.schema import Config, ImpalaConfig, TrainingConfig
+from rlcb.learner import select, split
 from rlcb.rollout import Rollout
 
 UNEVEN = ImpalaConfig(
@@ -155,7 +155,7 @@ def test_no_gradient_flows_through_the_targets() -> None:
     policy, (_, _, batch) = tiny_policy(), random_columns(6, 3, 4, seed=1)
     T, B = batch.actions.shape
     config = Config(algorithm="impala", impala=UNEVEN)
-    loss, _ = TABLE["impala"].loss(policy, batch, config)
+    loss, _ = ALGORITHM.loss(*policy(batch.observations.flatten(0, 1)), batch, config)
     parameters = list(policy.parameters())
     found = torch.cat([gradient.flatten() for gradient in torch.autograd.grad(loss, parameters)])
     with torch.no_grad():
@@ -195,9 +195,9 @@ def test_the_policy_that_acted_has_ratios_of_one() -> None:
 def test_columns_stay_whole() -> None:
     _, _, batch = random_columns(5, 7, 4, seed=3)
     chosen = torch.tensor([6, 0, 3])
-    selected = batch.select(chosen)
+    selected = select(batch, chosen)
     assert (len(batch), len(selected)) == (7, 3)
-    pieces = batch.split(3)
+    pieces = split(batch, 3)
     assert [len(piece) for piece in pieces] == [3, 3, 1]
     for name, tensor in vars(batch).items():
         for position, b in enumerate(chosen.tolist()):
@@ -214,7 +214,7 @@ def test_columns_of_a_rollout() -> None:
     rollout = Rollout(
         normal(generator, T + 1, B, 3), actions, log_probs, values, 100 * rewards, dones, truncation_value
     )
-    columns = make_unrolls(rollout, rewards, 0.9)
+    columns = make_unrolls(rollout, rewards, Config(training=TrainingConfig(gamma=0.9)))
     assert columns.observations is rollout.observations
     assert torch.equal(columns.values, values[:-1])
     for b in range(B):

@@ -7,10 +7,9 @@ import torch
 
 from rlcb.algorithms.batch import Unrolls
 from rlcb.algorithms.impala import STATISTICS
-from rlcb.comm.process_group import SoloGroup
 from rlcb.config.load import build_config
-from rlcb.execution.state import Worker
-from rlcb.learner import Learner, pieces_of
+from rlcb.execution.worker import Worker
+from rlcb.learner import Learner, pieces_of, select
 from rlcb.rollout import Rollout
 
 
@@ -18,7 +17,7 @@ def learner_and_batch(**values: Any) -> tuple[Learner, Unrolls]:
     """A learner and a rollout of its policy, whose rewards are random."""
     defaults = {"name": "CartPole-v1", "num_envs": 8, "n_steps": 16, "batch_size": 128, "num_threads": 1}
     overrides = {key: (key, value) for key, value in {**defaults, **values}.items()}
-    worker = Worker(build_config(None, overrides, algorithm="impala"), "cpu", env_threads=0, group=SoloGroup())
+    worker = Worker(build_config(None, overrides, algorithm="impala"))
     rollout = worker.collector.collect()
     rewards = torch.randn(rollout.rewards.shape, generator=torch.Generator().manual_seed(5))
     batch = worker.learner.algorithm.prepare(rollout, rewards, worker.config)
@@ -31,7 +30,7 @@ def test_the_gradient_is_that_of_the_sum_over_the_samples(name: str) -> None:
     learner, batch = learner_and_batch(name=name)
     assert learner.config.minibatch_size == 128 == batch.actions.numel()
     figures = learner.gradient_of(batch)
-    loss, statistics = learner.algorithm.loss(learner.policy, batch, learner.config)
+    loss, statistics = learner.algorithm.loss(*learner.policy(batch.observations.flatten(0, 1)), batch, learner.config)
     mean = torch.autograd.grad(loss, list(learner.policy.parameters()))
     expected = 128 * torch.cat([gradient.flatten() for gradient in mean])
     assert float((learner.gradient - expected).norm() / expected.norm()) < 1e-5
@@ -81,8 +80,8 @@ def test_an_update_takes_every_environment_once_per_epoch() -> None:
     prepared = other.algorithm.prepare(rollout, rollout.rewards, other.config)
     orders = [torch.randperm(8, generator=other.generator) for _ in range(2)]
     for chosen in torch.cat(orders).split(2):
-        other.gradient_of(prepared.select(chosen))
-        other.step(other.group.reduce())
+        other.gradient_of(select(prepared, chosen))
+        other.step(other.parameters.reduce())
     update = learner.update(rollout, rollout.rewards, learner.config.training.learning_rate)
     assert update.skipped_steps == 0
     assert torch.equal(learner.weights, other.weights)

@@ -6,7 +6,7 @@ import torch
 
 from rlcb.envs.base import EnvSpec
 from rlcb.errors import UsageError
-from rlcb.networks import PixelConv, flat_nhwc, make_network
+from rlcb.networks import make_network
 
 FRAMES = EnvSpec((64, 64, 3), np.dtype(np.uint8), 15)
 VECTOR = EnvSpec((4,), np.dtype(np.float32), 2)
@@ -50,11 +50,29 @@ def test_networks_that_do_not_fit_are_refused(name: str, spec: EnvSpec) -> None:
         make_network(name, spec)
 
 
-def test_pictures_are_scaled_and_never_rearranged() -> None:
+def test_nature_scales_pictures_and_never_rearranges_them() -> None:
+    network = make_network("nature", FRAMES)
     frames = torch.randint(0, 256, (2, 64, 64, 3), dtype=torch.uint8)
-    conv = PixelConv(3, 8, 4, 2, padding=1)
-    plain = torch.nn.functional.conv2d(frames.permute(0, 3, 1, 2) / 255, conv.weight, conv.bias, 2, 1)
+    last: list[torch.Tensor] = []
+    network.body["conv3"].register_forward_hook(lambda module, inputs, output: last.append(output))
+    logits, values = network(frames)
+    assert last[0].is_contiguous(memory_format=torch.channels_last)  # so that flattening makes no copy
+    x, weights = frames.permute(0, 3, 1, 2) / 255, dict(network.named_parameters())
+    for number, stride in ((1, 4), (2, 2), (3, 1)):
+        x = torch.nn.functional.conv2d(
+            x, weights[f"body.conv{number}.weight"], weights[f"body.conv{number}.bias"], stride
+        )
+        x = x.clamp(min=0)
+    flat = torch.stack([picture.permute(1, 2, 0).reshape(-1) for picture in x])
+    features = (flat @ weights["body.dense.weight"].T + weights["body.dense.bias"]).clamp(min=0)
+    assert torch.allclose(logits, features @ weights["policy_head.weight"].T + weights["policy_head.bias"], atol=1e-5)
+    expected = features @ weights["value_head.weight"].T + weights["value_head.bias"]
+    assert torch.allclose(values, expected.squeeze(1), atol=1e-4)
+
+
+def test_the_first_convolution_of_impala_scales_pictures() -> None:
+    frames = torch.randint(0, 256, (2, 64, 64, 3), dtype=torch.uint8)
+    conv = make_network("impala", FRAMES).body["sections"][0].conv
+    plain = torch.nn.functional.conv2d(frames.permute(0, 3, 1, 2) / 255, conv.weight, conv.bias, 1, 1)
     assert torch.allclose(conv(frames), plain, atol=1e-5)
     assert conv(frames).is_contiguous(memory_format=torch.channels_last)
-    features = torch.randn(2, 8, 4, 4).to(memory_format=torch.channels_last)
-    assert flat_nhwc(features).data_ptr() == features.data_ptr()

@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlcb.algorithms.batch import Samples
-from rlcb.algorithms.ppo import STATISTICS, make_samples, ppo_loss
-from rlcb.comm.process_group import SoloGroup
+from rlcb.algorithms.ppo import STATISTICS, ppo_loss
+from rlcb.algorithms.returns import make_samples
 from rlcb.config.load import build_config
-from rlcb.config.schema import PpoConfig
-from rlcb.execution.state import Worker
+from rlcb.config.schema import Config, PpoConfig
+from rlcb.execution.worker import Worker
 from rlcb.learner import Learner, pieces_of
 
 
@@ -62,7 +62,7 @@ def slow_loss(logits: torch.Tensor, values: torch.Tensor, batch: Samples, ppo: P
 def test_loss_is_the_slow_one(n: int, num_actions: int, seed: int, clip_value: bool, clip_range: float) -> None:
     ppo = PpoConfig(clip_value=clip_value, clip_range=clip_range, ent_coef=0.03, vf_coef=0.7)
     logits, values, batch = random_batch(n, num_actions, seed)
-    loss, statistics = ppo_loss(logits, values, batch, ppo)
+    loss, statistics = ppo_loss(logits, values, batch, Config(ppo=ppo))
     expected = slow_loss(logits, values, batch, ppo)
     assert float(loss) == pytest.approx(expected["loss/total"])
     assert dict(zip(STATISTICS, statistics.tolist(), strict=True)) == pytest.approx(expected)
@@ -72,7 +72,7 @@ def test_clipping_stops_the_gradient_of_ratios_that_went_too_far() -> None:
     logits, values, batch = random_batch(4, 3, 0)
     logits.requires_grad_()
     far = Samples(**{**vars(batch), "log_probs": batch.log_probs - 5, "advantages": torch.ones(4, dtype=torch.float64)})
-    ppo_loss(logits, values, far, PpoConfig(ent_coef=0.0, vf_coef=0.0))[0].backward()
+    ppo_loss(logits, values, far, Config(ppo=PpoConfig(ent_coef=0.0, vf_coef=0.0)))[0].backward()
     assert logits.grad is not None
     assert float(logits.grad.abs().max()) == 0.0
 
@@ -80,14 +80,14 @@ def test_clipping_stops_the_gradient_of_ratios_that_went_too_far() -> None:
 def make_worker(**values: object) -> Worker:
     defaults = {"num_envs": 8, "n_steps": 32, "batch_size": 128, "n_epochs": 2, "num_threads": 1}
     config = build_config(None, {key: (key, value) for key, value in {**defaults, **values}.items()})
-    return Worker(config, "cpu", env_threads=0, group=SoloGroup())
+    return Worker(config)
 
 
 def learner_and_batch(**values: object) -> tuple[Learner, Samples]:
     worker = make_worker(**values)
     rollout = worker.collector.collect()
     rewards = torch.randn(rollout.rewards.shape, generator=torch.Generator().manual_seed(5))
-    batch = make_samples(rollout, rewards, 0.99, 0.95)
+    batch = make_samples(rollout, rewards, worker.config)
     worker.env.close()
     return worker.learner, batch
 
@@ -107,7 +107,7 @@ def test_flat_gradient_is_what_autograd_gives_each_parameter() -> None:
     learner, batch = learner_and_batch(normalize_advantages=False)
     learner.gradient_of(batch)
     flat = learner.gradient.clone()
-    loss, _ = ppo_loss(*learner.policy(batch.observations), batch, learner.config.ppo)
+    loss, _ = ppo_loss(*learner.policy(batch.observations), batch, learner.config)
     apart = torch.autograd.grad(loss, list(learner.policy.parameters()))
     assert torch.allclose(torch.cat([g.flatten() for g in apart]), flat, atol=1e-6)
 
@@ -169,7 +169,7 @@ def test_advantages_are_normalised_per_minibatch() -> None:
     scales = learner._advantage_scales(batch, indices)
     assert scales is not None
     for row, (mean, deviation) in zip(indices, scales, strict=True):
-        scaled = batch.select(row).scaled(mean, deviation).advantages
+        scaled = (batch.advantages[row] - mean) / deviation
         assert float(scaled.mean()) == pytest.approx(0, abs=1e-5)
         assert float(scaled.std()) == pytest.approx(1, abs=1e-4)
     plain, _ = learner_and_batch(normalize_advantages=False)
@@ -180,7 +180,7 @@ def test_explained_variance_of_an_update() -> None:
     worker = make_worker(normalize_rewards=False, n_epochs=1)
     rollout = worker.collector.collect()
     rewards = torch.randn(rollout.rewards.shape, generator=torch.Generator().manual_seed(5))
-    batch = make_samples(rollout, rewards, worker.config.training.gamma, worker.config.training.gae_lambda)
+    batch = make_samples(rollout, rewards, worker.config)
     expected = 1 - float((batch.returns - batch.values).var() / batch.returns.var())
     assert worker.learner.update(rollout, rewards, 1e-4).metrics["value/explained_variance"] == pytest.approx(
         expected, abs=1e-4

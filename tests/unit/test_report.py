@@ -28,7 +28,7 @@ from rlcb.analysis.report_blocks import Table
 from rlcb.analysis.report_overview import families, game_scores, overview_blocks
 from rlcb.analysis.report_sections import Origin
 from rlcb.analysis.run import Run
-from rlcb.envs.score_ranges import SCORE_RANGES
+from rlcb.envs.procgen_games import SCORE_RANGES
 from rlcb.hardware import code_version
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")

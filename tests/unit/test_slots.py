@@ -15,8 +15,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from helpers.slot_account import Account
 from rlcb.comm.rollout_slots import SlotBook, SlotMemory, lag_bound
+from rlcb.comm.tickets import Ticket
 from rlcb.envs.base import EnvSpec
-from rlcb.execution.messages import Ticket
 
 MOST_ACTORS = 5
 
@@ -148,7 +148,7 @@ def descriptor() -> Iterator[int]:
 
 
 def a_ticket(**values: int) -> Ticket:
-    return replace(Ticket(number=7, slot=1, actor=3, life=2, rollout=5, version=4), **values)
+    return replace(Ticket(number=7, slot=1, actor=3, incarnation=2, rollout=5, version=4), **values)
 
 
 def test_a_whole_rollout_is_read_through_another_mapping(descriptor: int) -> None:
@@ -164,7 +164,7 @@ def test_a_whole_rollout_is_read_through_another_mapping(descriptor: int) -> Non
 
 def test_what_is_not_the_whole_rollout_is_refused(descriptor: int) -> None:
     writer, reader = (SlotMemory(descriptor, 3, 4, 2, SPECS[0]) for _ in range(2))
-    mine, others = a_ticket(), [a_ticket(life=3), a_ticket(rollout=6), a_ticket(actor=2), a_ticket(slot=2)]
+    mine, others = a_ticket(), [a_ticket(incarnation=3), a_ticket(rollout=6), a_ticket(actor=2), a_ticket(slot=2)]
 
     def assert_refused(*tickets: Ticket) -> None:
         for ticket in tickets:
@@ -224,6 +224,6 @@ def test_stamps_never_collide(one: tuple[int, int, int], other: tuple[int, int, 
     assert 0 < first.stamp < 2**63, "0 is what memory says before anybody wrote to it"
     assert replace(first, number=9, slot=3, version=8).stamp == first.stamp
     actor, life, _ = one
-    newborn = replace(first, life=life + 1, rollout=0) if life < LAST_LIFE else Ticket(0, 0, actor + 1)
+    newborn = replace(first, incarnation=life + 1, rollout=0) if life < LAST_LIFE else Ticket(0, 0, actor + 1)
     assert replace(first, rollout=LAST_ROLLOUT).stamp < newborn.stamp
     assert Ticket(0, 0, actor, LAST_LIFE, LAST_ROLLOUT).stamp < Ticket(0, 0, actor + 1).stamp

@@ -10,10 +10,10 @@ import pytest
 
 from helpers.in_process import rlcb_here
 from helpers.processes import ROOT
-from rlcb.config.registry import MODES
+from rlcb.config.registry import ALGORITHMS
 from rlcb.errors import ResourceError, UsageError
+from rlcb.suite.directory import check_room, refuse_differences, runs_of, store, stored
 from rlcb.suite.display import Display, time_note
-from rlcb.suite.plan import check_room, refuse_differences, runs_of, store, stored
 from rlcb.suite.settings import build_suite, pairs_of
 from rlcb.suite.work import is_evaluated
 
@@ -50,17 +50,17 @@ def test_seeds_are_interleaved_so_that_every_mode_meets_the_same_machine() -> No
 
 
 def test_a_mode_that_an_algorithm_lacks_is_left_out_for_that_one() -> None:
-    table = {"one": ("sequential", "parallel"), "other": ("parallel",)}
-    assert pairs_of(["one", "other"], ["sequential", "parallel"], table) == [
-        ("one", "sequential"),
-        ("one", "parallel"),
-        ("other", "parallel"),
+    assert pairs_of(["a2c", "a3c"], ["sequential", "parallel"]) == [
+        ("a2c", "sequential"),
+        ("a2c", "parallel"),
+        ("a3c", "parallel"),
     ]
 
 
 def test_a_suite_of_all_algorithms_runs_each_in_the_modes_it_has() -> None:
-    suite = build_suite(None, flags(algorithms=list(MODES), duration_hours=1, num_envs=16, batch_size=512))
-    assert list(suite.configs) == [f"{algorithm}_{mode}" for algorithm, modes in MODES.items() for mode in modes]
+    suite = build_suite(None, flags(algorithms=list(ALGORITHMS), duration_hours=1, num_envs=16, batch_size=512))
+    pairs = [f"{algorithm}_{mode}" for algorithm, entry in ALGORITHMS.items() for mode in entry.modes]
+    assert list(suite.configs) == pairs
     assert all(config.env.num_envs == 16 for config in suite.configs.values())
     assert suite.configs["ppo_sequential"].minibatch_size == 512
     assert suite.configs["a2c_sequential"].minibatch_size == 16 * suite.configs["a2c_sequential"].training.n_steps

@@ -1,14 +1,19 @@
-"""The advantage actor-critic's objective (Mnih et al. 2016): A2C's and A3C's."""
+"""The objective of the advantage actor-critic (Mnih et al. 2016), which A2C and A3C share."""
 
 import torch
 from torch import Tensor
 
+from rlcb.algorithms import Algorithm
 from rlcb.algorithms.batch import Samples
-from rlcb.config.schema import A2cConfig
+from rlcb.algorithms.returns import make_samples
+from rlcb.config.schema import Config
+
+STATISTICS = ("loss/total", "loss/policy", "loss/value", "loss/entropy")
 
 
-def a2c_loss(logits: Tensor, values: Tensor, batch: Samples, a2c: A2cConfig) -> tuple[Tensor, Tensor]:
-    """The loss to minimise and, detached, the figures named in `STATISTICS`; all are means over the samples."""
+def a2c_loss(logits: Tensor, values: Tensor, batch: Samples, config: Config) -> tuple[Tensor, Tensor]:
+    """The loss to minimise and, detached, the metrics named in STATISTICS; all are means over the samples."""
+    a2c = config.a2c
     log_policy = torch.log_softmax(logits, dim=1)
     log_probs = log_policy.gather(1, batch.actions.unsqueeze(1)).squeeze(1)
     policy_loss = -(log_probs * batch.advantages).mean()
@@ -18,4 +23,4 @@ def a2c_loss(logits: Tensor, values: Tensor, batch: Samples, a2c: A2cConfig) -> 
     return loss, torch.stack((loss, policy_loss, value_loss, entropy)).detach()
 
 
-STATISTICS = ("loss/total", "loss/policy", "loss/value", "loss/entropy")
+ALGORITHM = Algorithm(make_samples, a2c_loss, STATISTICS)

@@ -3,26 +3,19 @@
 import torch
 from torch import Tensor
 
+from rlcb.algorithms import Algorithm
 from rlcb.algorithms.batch import Unrolls
-from rlcb.algorithms.returns import gae, vtrace
-from rlcb.config.schema import ImpalaConfig
-from rlcb.rollout import Rollout
+from rlcb.algorithms.returns import make_unrolls, vtrace
+from rlcb.config.schema import Config, ImpalaConfig
 
-
-def make_unrolls(rollout: Rollout, rewards: Tensor, gamma: float) -> Unrolls:
-    """The rollout's environments; `returns` are those of what was earned, as the policy that acted valued the end."""
-    earned = rewards + gamma * rollout.truncation_value
-    values = rollout.values[:-1]
-    returns = gae(earned, rollout.values, rollout.dones, gamma, 1.0) + values
-    return Unrolls(
-        rollout.observations, rollout.actions, rollout.log_probs, earned, rollout.dones, values, returns
-    )  # fmt: skip
+STATISTICS = ("loss/total", "loss/policy", "loss/value", "loss/entropy", "policy/approx_kl",
+              "vtrace/rho_mean", "vtrace/clip_fraction")  # fmt: skip
 
 
 def impala_loss(
     logits: Tensor, values: Tensor, batch: Unrolls, impala: ImpalaConfig, gamma: float, trace_lambda: float
 ) -> tuple[Tensor, Tensor]:
-    """The loss to minimise and, detached, the figures named in `STATISTICS`; all are means over the T × B samples.
+    """The loss to minimise and, detached, the metrics named in STATISTICS; all are means over the T × B samples.
 
     `logits` [T, B, A] are the current policy's, `values` [T+1, B] its values; no gradient flows through the targets.
     """
@@ -53,5 +46,10 @@ def impala_loss(
     return loss, statistics
 
 
-STATISTICS = ("loss/total", "loss/policy", "loss/value", "loss/entropy", "policy/approx_kl",
-              "vtrace/rho_mean", "vtrace/clip_fraction")  # fmt: skip
+def _loss(logits: Tensor, values: Tensor, batch: Unrolls, config: Config) -> tuple[Tensor, Tensor]:
+    T, B = batch.actions.shape
+    logits, values, training = logits[: T * B].view(T, B, -1), values.view(T + 1, B), config.training
+    return impala_loss(logits, values, batch, config.impala, training.gamma, training.gae_lambda)
+
+
+ALGORITHM = Algorithm(make_unrolls, _loss, STATISTICS, summed=True)

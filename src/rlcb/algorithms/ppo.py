@@ -3,29 +3,17 @@
 import torch
 from torch import Tensor
 
+from rlcb.algorithms import Algorithm
 from rlcb.algorithms.batch import Samples
-from rlcb.algorithms.returns import gae
-from rlcb.config.schema import PpoConfig
-from rlcb.rollout import Rollout
+from rlcb.algorithms.returns import make_samples
+from rlcb.config.schema import Config
+
+STATISTICS = ("loss/total", "loss/policy", "loss/value", "loss/entropy", "policy/approx_kl", "policy/clip_fraction")
 
 
-def make_samples(rollout: Rollout, rewards: Tensor, gamma: float, gae_lambda: float) -> Samples:
-    """The rollout's T × B samples with their advantages and returns."""
-    earned = rewards + gamma * rollout.truncation_value
-    advantages = gae(earned, rollout.values, rollout.dones, gamma, gae_lambda)
-    values = rollout.values[:-1]
-    return Samples(
-        rollout.observations[:-1].flatten(0, 1),
-        rollout.actions.flatten(),
-        rollout.log_probs.flatten(),
-        values.flatten(),
-        advantages.flatten(),
-        (advantages + values).flatten(),
-    )
-
-
-def ppo_loss(logits: Tensor, values: Tensor, batch: Samples, ppo: PpoConfig) -> tuple[Tensor, Tensor]:
-    """The loss to minimise and, detached, the figures named in `STATISTICS`; all are means over the samples."""
+def ppo_loss(logits: Tensor, values: Tensor, batch: Samples, config: Config) -> tuple[Tensor, Tensor]:
+    """The loss to minimise and, detached, the metrics named in STATISTICS; all are means over the samples."""
+    ppo = config.ppo
     log_policy = torch.log_softmax(logits, dim=1)
     log_probs = log_policy.gather(1, batch.actions.unsqueeze(1)).squeeze(1)
     log_ratio = log_probs - batch.log_probs
@@ -48,4 +36,4 @@ def ppo_loss(logits: Tensor, values: Tensor, batch: Samples, ppo: PpoConfig) -> 
     return loss, statistics
 
 
-STATISTICS = ("loss/total", "loss/policy", "loss/value", "loss/entropy", "policy/approx_kl", "policy/clip_fraction")
+ALGORITHM = Algorithm(make_samples, ppo_loss, STATISTICS)

@@ -1,7 +1,11 @@
-"""Estimates of the return: pure functions on time-major tensors [T, B]."""
+"""Returns and advantages: pure functions on time-major tensors [T, B], and the batches made with them."""
 
 import torch
 from torch import Tensor
+
+from rlcb.algorithms.batch import Samples, Unrolls
+from rlcb.config.schema import Config
+from rlcb.rollout import Rollout
 
 
 def gae(rewards: Tensor, values: Tensor, dones: Tensor, gamma: float, gae_lambda: float) -> Tensor:
@@ -47,3 +51,30 @@ def vtrace(
     targets = values + corrections
     advantages = ratios.clamp(max=pg_rho_bar) * (rewards + discounts * targets[1:] - values[:-1])
     return targets[:-1], advantages
+
+
+def make_samples(rollout: Rollout, rewards: Tensor, config: Config) -> Samples:
+    """The rollout's T × B samples with their advantages (GAE) and returns."""
+    gamma, gae_lambda = config.training.gamma, config.training.gae_lambda
+    earned = rewards + gamma * rollout.truncation_value
+    advantages = gae(earned, rollout.values, rollout.dones, gamma, gae_lambda)
+    values = rollout.values[:-1]
+    return Samples(
+        rollout.observations[:-1].flatten(0, 1),
+        rollout.actions.flatten(),
+        rollout.log_probs.flatten(),
+        values.flatten(),
+        advantages.flatten(),
+        (advantages + values).flatten(),
+    )
+
+
+def make_unrolls(rollout: Rollout, rewards: Tensor, config: Config) -> Unrolls:
+    """The rollout's B environments; their returns are those of the rewards, bootstrapped with the rollout's values."""
+    gamma = config.training.gamma
+    earned = rewards + gamma * rollout.truncation_value
+    values = rollout.values[:-1]
+    returns = gae(earned, rollout.values, rollout.dones, gamma, 1.0) + values
+    return Unrolls(
+        rollout.observations, rollout.actions, rollout.log_probs, earned, rollout.dones, values, returns
+    )  # fmt: skip

@@ -10,7 +10,7 @@ from rlcb.analysis.records import METRIC, ComparableSet, Group
 from rlcb.analysis.report_blocks import Block, Cell, Table, cells
 from rlcb.analysis.report_tables import Colours, name_cell, winner_cell
 from rlcb.analysis.statistics import RESAMPLES, Array, Interval, iqm, varies
-from rlcb.envs.score_ranges import normalized_score
+from rlcb.envs.families import normalized_score
 
 
 @dataclass(frozen=True)

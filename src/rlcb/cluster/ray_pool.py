@@ -1,4 +1,4 @@
-"""A crew on a Ray cluster: connects to it, spreads children over its nodes, notices what is lost."""
+"""A pool of workers on a Ray cluster: spreads them over its nodes, and notices nodes and heads that are lost."""
 
 import contextlib
 import os
@@ -13,18 +13,17 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from rlcb.cluster.address import Address, answers
 from rlcb.cluster.connect import connected
-from rlcb.cluster.parameter_server import Keeper
+from rlcb.cluster.parameter_server import ParameterServer
 from rlcb.cluster.placement import Place, spread
 from rlcb.cluster.rendezvous import forget
-from rlcb.cluster.transport import ActorMember, Policies, slots_here
-from rlcb.cluster.worker_handle import Member, RemoteControl
-from rlcb.comm.pool import Child, NoRoom
-from rlcb.comm.process_group import Control
+from rlcb.cluster.transport import RayActorWorker, SupervisorTransport
+from rlcb.cluster.worker_handle import RayWorker, RemoteControl
+from rlcb.comm.control import Control
+from rlcb.comm.pool import NoRoom, WorkerHandle
+from rlcb.config.registry import ALGORITHMS
 from rlcb.config.schema import Config
-from rlcb.envs.families import spec_of
 from rlcb.errors import WorkersLost
-from rlcb.execution.messages import ActorSetup, AsyncSetup, Setup
-from rlcb.networks import make_network
+from rlcb.execution.messages import ActorSetup, AsyncSetup, WorkerSetup
 
 _LOOKS_EVERY = 1.0  # seconds between looks at the nodes
 _DECLARED_DEAD = 60.0  # seconds that Ray may take to declare a node dead
@@ -44,10 +43,10 @@ class _Node:
     peak_bytes: int = 0
 
 
-class RayCrew:
-    """Children are Ray actors, spread over the nodes by their cores."""
+class RayPool:
+    """Workers are Ray actors, spread over the nodes by their cores."""
 
-    spread = True
+    distributed = True
 
     def __init__(self, config: Config, address: Address, own: bool):
         """`own`: the cluster was started for this run, so its processes belong to this one's tree."""
@@ -55,14 +54,13 @@ class RayCrew:
         self.elastic = config.parallel.num_workers == "auto"
         self._here = ray.get_runtime_context().get_node_id()
         self._nodes: dict[str, _Node] = {}
-        self._members: list[Member] = []
+        self._workers: list[RayWorker] = []
         self._plan: list[Place] = []
-        self._spent_before = 0.0  # processor seconds of members that are gone
+        self._spent_before = 0.0  # processor seconds of workers that are gone
         self._looked, self._groups = 0.0, 0
         self._prefix = f"rlcb-{os.getpid()}-{time.time_ns()}"
-        self._policies: Policies | None = None
-        self._slots: Any = None
-        self._keeper: Any = None
+        self._transport: SupervisorTransport | None = None  # where there are actors
+        self._server: Any = None  # A3C's parameter server
         self._watch = _Watch(address, self._here)
         self._look()
 
@@ -77,11 +75,11 @@ class RayCrew:
             node.alive = entry["Alive"] and time.monotonic() - node.gone_at > _DECLARED_DEAD
 
     def _free(self) -> dict[str, float]:
-        """Cores of the living nodes that no member has."""
+        """Cores of the living nodes that no worker has."""
         free = {name: node.cores for name, node in self._nodes.items() if node.alive}
-        for member in self._members:
-            if member.place.node in free and not member.ended:
-                free[member.place.node] -= member.place.threads
+        for worker in self._workers:
+            if worker.place.node in free and not worker.ended:
+                free[worker.place.node] -= worker.place.threads
         return free
 
     def cores(self) -> int | None:
@@ -93,15 +91,15 @@ class RayCrew:
         return int(sum(node.cores for name, node in self._nodes.items() if node.alive and name != self._here))
 
     def room(self) -> int | None:
-        """How many more children could be started now, with one core each."""
+        """How many more workers could be started now, with one core each."""
         self._look()
         return sum(max(int(cores), 0) for cores in self._free().values())
 
-    def attend(self) -> None:
-        """Look at nodes and members; without a head there is no cluster."""
+    def check(self) -> None:
+        """Look at nodes and workers; without a head there is no cluster."""
         if self._watch.lost:
-            for member in self._members:
-                member.cluster_is_gone = True
+            for worker in self._workers:
+                worker.cluster_is_gone = True
             raise WorkersLost(self._watch.lost)
         if time.monotonic() - self._looked >= _LOOKS_EVERY:
             self._looked = time.monotonic()
@@ -109,20 +107,20 @@ class RayCrew:
             self._weigh()
 
     def _weigh(self) -> None:
-        """Remember the most memory that the members of each node took together."""
+        """Remember the most memory that the workers of each node took together."""
         for name, node in self._nodes.items():
-            there = [member for member in self._members if member.place.node == name and not member.ended]
+            there = [worker for worker in self._workers if worker.place.node == name and not worker.ended]
             node.workers = max(node.workers, len(there))
-            node.peak_bytes = max(node.peak_bytes, sum(member.memory for member in there))
-            for member in there:
-                member.silent_for()  # asks for its memory, too
+            node.peak_bytes = max(node.peak_bytes, sum(worker.memory for worker in there))
+            for worker in there:
+                worker.silent_for()  # asks for its memory, too
 
     def usage(self) -> tuple[int, float]:
-        """Memory and processor time of the members, as they last told, unless they are in this process's tree."""
+        """Memory and processor time of the workers, as they last told, unless they are in this process's tree."""
         if self._own:
             return 0, 0.0
-        memory = sum(member.memory for member in self._members)
-        return memory, self._spent_before + sum(member.cpu_seconds for member in self._members)
+        memory = sum(worker.memory for worker in self._workers)
+        return memory, self._spent_before + sum(worker.cpu_seconds for worker in self._workers)
 
     def nodes(self) -> list[dict[str, Any]]:
         """Every node that had something to do."""
@@ -142,18 +140,16 @@ class RayCrew:
     # Starting
 
     def control(self, name: str, size: int) -> Control:
-        """A control page for so many children, who are to be spread over the nodes as they are now."""
+        """A control page for so many workers, who are to be spread over the nodes as they are now."""
         self._look()
-        has_learners = self._config.algorithm == "impala"
+        has_learners = ALGORITHMS[self._config.algorithm].executions["parallel"] == "actor_learner"
         last = {self._here} if has_learners else set()  # learners have its cores, if others can do without
         threads = 1 if has_learners else self._config.hardware.num_threads
         self._plan = spread(size, self._free(), threads, last)
         self._groups += 1
         return RemoteControl(name, size, self._prefix)
 
-    def start(
-        self, name: str, module: str, index: int, setup: Any, control: Control, descriptors: Sequence[int]
-    ) -> Child:
+    def start(self, role: str, index: int, setup: Any, control: Control, descriptors: Sequence[int]) -> WorkerHandle:
         """A Ray actor on the node that was planned, or if that is gone or full, on another one."""
         del descriptors  # memory is not shared between machines
         assert isinstance(control, RemoteControl)
@@ -164,16 +160,23 @@ class RayCrew:
             place = self._place(index)
         setup = replace(setup, num_threads=place.threads)
         if isinstance(setup, ActorSetup):
-            member: Member = self._actor(name, module, index, setup, control, place)
-        elif isinstance(setup, AsyncSetup):
-            keeper = self._keeper_for(setup, control)
-            member = Member(name, module, index, replace(setup, keeper=keeper), control, place)
+            self._transport = self._transport or SupervisorTransport(setup)
+            worker: RayWorker = RayActorWorker(index, setup, control, place, self._transport)
         else:
-            assert isinstance(setup, Setup)
-            meeting = f"{self._prefix}-{self._groups}"
-            member = Member(name, module, index, replace(setup, rendezvous=meeting), control, place)
-        self._members.append(member)
-        return member
+            worker = RayWorker(role, index, self._with_services(setup, control), control, place)
+        self._workers.append(worker)
+        return worker
+
+    def _with_services(self, setup: Any, control: Control) -> Any:
+        """The set-up with what takes the place of shared memory on a cluster."""
+        if isinstance(setup, AsyncSetup):
+            if self._server is None:
+                where = NodeAffinitySchedulingStrategy(self._here, soft=False)
+                options = ParameterServer.options(scheduling_strategy=where)  # type: ignore[attr-defined]
+                self._server = options.remote(setup, control.descriptor, control.size, os.getpid())
+            return replace(setup, server=self._server)
+        assert isinstance(setup, WorkerSetup)
+        return replace(setup, rendezvous=f"{self._prefix}-{self._groups}")
 
     def _place(self, index: int) -> Place:
         free = self._free()
@@ -185,29 +188,12 @@ class RayCrew:
             raise NoRoom("no node of the cluster has a core to spare")
         return Place(best, max(min(int(free[best]), planned.threads if planned else 1), 1))
 
-    def _actor(
-        self, name: str, module: str, index: int, setup: ActorSetup, control: RemoteControl, place: Place
-    ) -> ActorMember:
-        if self._policies is None:
-            network = make_network(setup.config.training.network, spec_of(setup.config.env))
-            length = sum(parameter.numel() for parameter in network.parameters())
-            assert setup.memory is not None
-            self._policies, self._slots = Policies(setup.memory, length), slots_here(setup)
-        return ActorMember(name, module, index, setup, control, place, self._slots, self._policies)
-
-    def _keeper_for(self, setup: AsyncSetup, control: Control) -> Any:
-        if self._keeper is None:
-            where = NodeAffinitySchedulingStrategy(self._here, soft=False)
-            options = Keeper.options(scheduling_strategy=where)  # type: ignore[attr-defined]
-            self._keeper = options.remote(setup, control.descriptor, control.size, os.getpid())
-        return self._keeper
-
     def _forget_ended(self) -> None:
-        for member in [member for member in self._members if member.ended]:
-            self._members.remove(member)
-            self._spent_before += member.cpu_seconds
-            if member.node_is_gone:
-                self._declare_dead(member.place.node)
+        for worker in [worker for worker in self._workers if worker.ended]:
+            self._workers.remove(worker)
+            self._spent_before += worker.cpu_seconds
+            if worker.node_is_gone:
+                self._declare_dead(worker.place.node)
 
     def _declare_dead(self, node: str) -> None:
         self._nodes[node].alive, self._nodes[node].gone_at = False, time.monotonic()
@@ -216,10 +202,10 @@ class RayCrew:
         """Leave nothing of this run on the cluster."""
         self._watch.close()
         if not self._watch.lost:
-            for member in self._members:
-                member.end()
-            if self._keeper is not None:
-                ray.kill(self._keeper)
+            for worker in self._workers:
+                worker.end()
+            if self._server is not None:
+                ray.kill(self._server)
             forget(self._prefix)
 
 
@@ -265,11 +251,11 @@ class _Watch:
 
 
 @contextlib.contextmanager
-def joined(config: Config, address: Address) -> Iterator[RayCrew]:
+def joined(config: Config, address: Address) -> Iterator[RayPool]:
     """Be connected to a cluster for as long as the run takes."""
     with connected(config, address) as head:
-        crew = RayCrew(config, head, own=address.host is None)
+        pool = RayPool(config, head, own=address.host is None)
         try:
-            yield crew
+            yield pool
         finally:
-            crew.close()
+            pool.close()

@@ -1,4 +1,4 @@
-"""Where the workers of a gloo group find each other: the key-value store that every Ray cluster has."""
+"""Where the ranks of a gloo group find each other: the key-value store that every Ray cluster has."""
 
 import time
 from datetime import timedelta
@@ -33,7 +33,7 @@ class ClusterStore(Store):
         _internal_kv_put(self._key(key), data, overwrite=True, namespace=NAMESPACE)
 
     def get(self, key: str) -> bytes:
-        """The key's value, as soon as somebody has set it."""
+        """The key's value, as soon as a rank has set it."""
         self.wait([key], _PATIENCE)
         value: bytes = self._look(self._key(key))
         return value
@@ -55,7 +55,7 @@ class ClusterStore(Store):
         deadline = time.monotonic() + timeout.total_seconds()
         while not self.check(keys):
             if time.monotonic() > deadline:
-                raise RuntimeError(f"nobody has set {', '.join(keys)} in {timeout.total_seconds():g} s")
+                raise RuntimeError(f"no rank has set {', '.join(keys)} in {timeout.total_seconds():g} s")
             time.sleep(_LOOK_EVERY)
 
     def delete_key(self, key: str) -> bool:

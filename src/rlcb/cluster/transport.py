@@ -9,20 +9,23 @@ import torch
 from torch import Tensor
 
 from rlcb.cluster.placement import Place
-from rlcb.cluster.worker_handle import Member, RemoteControl
+from rlcb.cluster.worker_handle import RayWorker, RemoteControl
 from rlcb.comm.rollout_slots import SlotMemory
-from rlcb.comm.versioned_weights import Bulletin
+from rlcb.comm.tickets import Filled, Ticket
+from rlcb.comm.versioned_weights import VersionedWeights
 from rlcb.envs.base import EnvSpec
 from rlcb.envs.families import spec_of
-from rlcb.execution.messages import ActorSetup, Filled, Memory, Ticket
+from rlcb.execution.messages import ActorSetup
+from rlcb.networks import make_network
 from rlcb.rollout import Rollout, make_rollout
 
 
-class RemoteDesk:
+class RemoteTransport:
     """The actor's end: weights come with the ticket, the rollout goes with the answer."""
 
     def __init__(self, channel: Any, n_steps: int, num_envs: int, spec: EnvSpec):
-        self._channel = channel  # a Mailbox
+        """`channel`: a Mailbox."""
+        self._channel = channel
 
         def empty(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
             return torch.empty(shape, dtype=dtype)
@@ -46,7 +49,7 @@ class RemoteDesk:
         return self._rollout
 
     def deliver(self, filled: Filled) -> None:
-        """The rollout goes into the node's object store, from where whoever wants it can copy it."""
+        """Put the rollout into the node's object store, from where the supervisor copies it."""
         self._channel.send(filled, [tensor.numpy() for tensor in tensors_of(self._rollout)])
 
 
@@ -55,51 +58,47 @@ def tensors_of(rollout: Rollout) -> list[Tensor]:
     return [getattr(rollout, name) for name in rollout.__dataclass_fields__]
 
 
-class Policies:
-    """The published policy in the object store, put there once per version however many actors get it."""
+class SupervisorTransport:
+    """The supervisor's end: the slots that rollouts are copied into, and the policy that goes out with tickets."""
 
-    def __init__(self, memory: Memory, length: int):
-        self._published, self._weights = Bulletin(memory.weights, length), torch.zeros(length)
+    def __init__(self, setup: ActorSetup):
+        assert setup.memory is not None
+        config, spec = setup.config, spec_of(setup.config.env)
+        self.slots = SlotMemory(setup.memory.slots, setup.num_slots, config.training.n_steps, setup.num_envs, spec)
+        network = make_network(config.training.network, spec)
+        length = sum(parameter.numel() for parameter in network.parameters())
+        self._published, self._weights = VersionedWeights(setup.memory.weights, length), torch.zeros(length)
         self._version = -1
         self._reference: Any = None
 
-    def newest(self) -> tuple[int, Any]:
-        """Version and reference of the newest policy."""
-        version = self._published.read(self._weights)
-        if version != self._version:
-            self._version, self._reference = version, ray.put(self._weights.numpy())
+    def newest_policy(self) -> tuple[int, Any]:
+        """Version and reference of the newest policy: put into the object store once, however many actors get it."""
+        if self._published.newest_version() != self._version:
+            self._version = self._published.read(self._weights)
+            self._reference = ray.put(self._weights.numpy())
         return self._version, self._reference
 
 
-class ActorMember(Member):
+class RayActorWorker(RayWorker):
     """An actor on a node: its rollouts are copied into the slots here, where the learners are."""
 
     def __init__(
-        self, name: str, module: str, index: int, setup: ActorSetup, control: RemoteControl, place: Place,
-        slots: SlotMemory, policies: Policies,
-    ):  # fmt: skip
-        self._slots, self._policies = slots, policies
-        super().__init__(name, module, index, replace(setup, memory=None), control, place)
+        self, index: int, setup: ActorSetup, control: RemoteControl, place: Place, transport: SupervisorTransport
+    ):
+        self._transport = transport
+        super().__init__("actor", index, replace(setup, memory=None), control, place)
 
     def send(self, message: Any) -> None:
         """Tickets go with the newest policy."""
         assert isinstance(message, Ticket)
-        version, policy = self._policies.newest()
+        version, policy = self._transport.newest_policy()
         self._tell(replace(message, version=version), policy)
 
     def unpacked(self, message: Any, payload: Any) -> Any:
         """A rollout is copied into its slot, which frees it in the object store."""
         if isinstance(message, Filled):
-            target = self._slots.begin(message.ticket)
-            for tensor, array in zip(tensors_of(target), self._fetched(payload), strict=True):
+            slots = self._transport.slots
+            for tensor, array in zip(tensors_of(slots.begin(message.ticket)), self._fetched(payload), strict=True):
                 np.copyto(tensor.numpy(), array)
-            self._slots.finish(message.ticket)
+            slots.finish(message.ticket)
         return message
-
-
-def slots_here(setup: ActorSetup) -> SlotMemory:
-    """The slots, as this process sees them."""
-    config, each = setup.config, setup.config.parallel.num_envs_per_worker
-    assert setup.memory is not None
-    assert each is not None
-    return SlotMemory(setup.memory.slots, setup.num_slots, config.training.n_steps, each, spec_of(config.env))

@@ -1,4 +1,4 @@
-"""A child on a cluster, as its supervisor sees it: the same as a process, only elsewhere."""
+"""A worker on a cluster, as its supervisor sees it: the same interface as a process of this machine."""
 
 import itertools
 import os
@@ -6,21 +6,19 @@ import select
 import threading
 import time
 from collections import deque
-from typing import Any, NoReturn
+from typing import Any
 
 import ray
 from ray.exceptions import ActorUnschedulableError, RayActorError, RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from rlcb import errors
 from rlcb.cluster.placement import Place
-from rlcb.cluster.ray_worker import Host, kill_process, versions
-from rlcb.comm.local_process import Lost
-from rlcb.comm.process_group import Control
-from rlcb.execution.messages import Failed
+from rlcb.cluster.ray_worker import WorkerActor, kill_process, versions
+from rlcb.comm.control import Control
+from rlcb.comm.pool import Failed, WorkerDied, worker_name
 
 _PULSE_EVERY = 1.0  # seconds
-_LIVES = itertools.count(1)
+_NUMBERS = itertools.count(1)
 
 
 class _Inbox:
@@ -59,32 +57,33 @@ class _Inbox:
                 os.close(descriptor)
 
 
-class Member:
-    """A child on a node. Its silence is measured by asking its host how often it gave a sign of life."""
+class RayWorker:
+    """A worker on a node. Its silence is measured by asking its Ray actor for its heartbeat."""
 
-    def __init__(self, name: str, module: str, index: int, setup: Any, control: "RemoteControl", place: Place):
-        self.name, self.index, self.place = name, index, place
+    def __init__(self, role: str, index: int, setup: Any, control: "RemoteControl", place: Place):
+        self.name, self.role, self.index, self.place = worker_name(role, index), role, index, place
         self.node_is_gone = False  # as far as Ray says so
         self.cluster_is_gone = False  # nobody is left who could end it
         self.channel = _Inbox()
         self.memory, self.cpu_seconds = 0, 0.0
-        self._number: int | None = None  # of its process
+        self._process: int | None = None  # the number of its process, once it is known
         self._last_beat, self._last_seen = -1, time.monotonic()
         self._asked, self._waiting_for_pulse = 0.0, False
         self.ended = False
         self._control = control
         where = NodeAffinitySchedulingStrategy(place.node, soft=False)
-        label = f"{control.label} {name} {next(_LIVES)}"  # as `ray list actors` shows it
-        options = Host.options(name=label, num_cpus=place.threads, scheduling_strategy=where, max_restarts=0)  # type: ignore[attr-defined]
-        self._host = options.remote()
-        self._host.steer.remote(control.generation, control.stop)
-        self._host.begin.remote(module, index, control.size, setup, versions())
-        control.members.append(self)
+        label = f"{control.label} {self.name} {next(_NUMBERS)}"  # as `ray list actors` shows it
+        options = WorkerActor.options(name=label, num_cpus=place.threads, scheduling_strategy=where, max_restarts=0)  # type: ignore[attr-defined]
+        self._actor = options.remote()
+        self._actor.steer.remote(control.generation, control.stop)
+        self._actor.prepare.remote(setup.num_threads)
+        self._actor.begin.remote(role, index, control.size, setup, versions())
+        control.workers.append(self)
         self._ask()
 
     def _ask(self) -> None:
         """Have the next message sent here."""
-        message, payload = self._host.next.options(num_returns=2).remote()
+        message, payload = self._actor.next.options(num_returns=2).remote()
 
         def arrived(future: Any) -> None:
             error = future.exception()
@@ -93,15 +92,15 @@ class Member:
         message.future().add_done_callback(arrived)
 
     def receive(self) -> Any:
-        """The next message; a child that is gone raises Lost, one that cannot go on its own error."""
+        """The next message; a worker that is gone raises WorkerDied, one that cannot go on its own error."""
         if self.ended:
-            raise Lost(self, "ended")
+            raise WorkerDied(self, "ended")
         message, payload = self.channel.take()
         if isinstance(message, BaseException):
-            raise self._lost(message)
+            raise self._died(message)
         self._ask()
         if isinstance(message, Failed):
-            raise getattr(errors, message.kind)(message.message)
+            raise message.error()
         return self.unpacked(message, payload)
 
     def unpacked(self, message: Any, payload: Any) -> Any:
@@ -110,85 +109,84 @@ class Member:
         return message
 
     def send(self, message: Any) -> None:
-        """Tell the child something; that it is gone shows when it is listened to."""
+        """Tell the worker something; that it is gone is noticed when it is listened to."""
         self._tell(message)
 
     def _tell(self, message: Any, payload: Any = None) -> None:
-        self._host.tell.remote(message, time.perf_counter(), payload)
+        self._actor.tell.remote(message, time.perf_counter(), payload)
 
     def _fetched(self, payload: Any) -> Any:
-        """What a message's payload holds; gone with its node, it makes the child a lost one."""
+        """What a message's payload holds; where it is gone with its node, so is the worker."""
         try:
             return ray.get(payload)
         except RayError as error:
-            raise self._lost(error) from None
+            raise self._died(error) from None
 
-    def _lost(self, error: BaseException) -> Lost:
-        """What an error of Ray's means for this child."""
+    def _died(self, error: BaseException) -> WorkerDied:
+        """What an error of Ray's means for this worker."""
         if isinstance(error, ActorUnschedulableError):
             self.node_is_gone = True
-            return Lost(self, "its node died")
+            return WorkerDied(self, "its node died")
         if isinstance(error, RayActorError):
-            return Lost(self, "its process or node died")
-        return Lost(self, " ".join(str(error).split())[-200:])
+            return WorkerDied(self, "its process or node died")
+        return WorkerDied(self, " ".join(str(error).split())[-200:])
 
     def steer(self, generation: int, stop: bool) -> None:
         """Pass on what the supervisor's control page says."""
-        self._host.steer.remote(generation, stop)
+        self._actor.steer.remote(generation, stop)
 
     def silent_for(self) -> float:
-        """Seconds since this child last gave a sign of life that one knows of, or was told to go."""
+        """Seconds since its heartbeat was last seen to move, or since `reset_silence`."""
         now = time.monotonic()
         if not self._waiting_for_pulse and now - self._asked >= _PULSE_EVERY:
             self._asked, self._waiting_for_pulse = now, True
-            self._host.pulse.remote().future().add_done_callback(self._felt)
+            self._actor.pulse.remote().future().add_done_callback(self._take_pulse)
         return now - self._last_seen
 
-    def _felt(self, future: Any) -> None:
+    def _take_pulse(self, future: Any) -> None:
         self._waiting_for_pulse = False
         if future.exception() is None:
-            beat, self.memory, self.cpu_seconds, self._number = future.result()
+            beat, self.memory, self.cpu_seconds, self._process = future.result()
             if beat != self._last_beat:
                 self._last_beat, self._last_seen = beat, time.monotonic()
 
-    def told_to_go(self) -> None:
+    def reset_silence(self) -> None:
         """From now on it has something to do, so its silence counts."""
         self._last_seen = time.monotonic()
 
-    def give_up(self, patience: float) -> NoReturn:
-        """End a child that has been silent for too long; what it had said before is heard no more."""
+    def kill(self) -> None:
+        """Stop it at once; what it had sent before is not received any more."""
         self.end()
-        raise Lost(self, f"silent for {patience:g} s and killed")
 
     def end(self) -> None:
         """Make sure that it is gone."""
         if self.ended:
             return
         self.ended = True
-        self._control.members.remove(self)
+        self._control.workers.remove(self)
         self.channel.close()
         if self.cluster_is_gone:
             return
         try:
-            ray.kill(self._host, no_restart=True)
-            if self._number is not None:  # one that hangs does not hear that it is to end
+            ray.kill(self._actor, no_restart=True)
+            if self._process is not None:  # one that hangs does not hear that it is to end
                 where = NodeAffinitySchedulingStrategy(self.place.node, soft=False)
-                kill_process.options(scheduling_strategy=where).remote(self._number)
-        except (RayError, RuntimeError, ValueError):  # the cluster is gone, and with it the child
+                kill_process.options(scheduling_strategy=where).remote(self._process)
+        except (RayError, RuntimeError, ValueError):  # the cluster is gone, and with it the worker
             pass
 
 
 class RemoteControl(Control):
-    """The supervisor's control page, whose changes are passed on to children that do not share its memory."""
+    """The supervisor's control page, whose changes are passed on to workers that do not share its memory."""
 
     def __init__(self, name: str, size: int, label: str):
-        """`label`: what the names of its members in Ray begin with."""
+        """`label`: what the names of its workers in Ray begin with."""
         super().__init__(os.memfd_create(name), size)
         self.label = label
-        self.members: list[Member] = []
+        self.workers: list[RayWorker] = []
 
     def next_generation(self) -> int:
-        """Break off what is under way."""
+        """Make workers abandon what they are doing together."""
         generation = super().next_generation()
         self._pass_on()
         return generation
@@ -200,5 +198,5 @@ class RemoteControl(Control):
             self._pass_on()
 
     def _pass_on(self) -> None:
-        for member in self.members:
-            member.steer(self.generation, self.stop)
+        for worker in self.workers:
+            worker.steer(self.generation, self.stop)

@@ -1,7 +1,11 @@
-"""Rollouts under way between actors and learners: memory that both have mapped, and who may touch which part of it.
+"""Rollouts on their way from actors to learners: slots in shared memory, and a book of who may touch which.
 
 A slot is room for one rollout. It is handed to one actor at a time, as a numbered ticket; the actor fills it and says
-so; an update learns from the oldest full ones; then their slots are free again. Only these numbers travel.
+so; an update learns from the oldest full ones; then their slots are free again. Only tickets travel between processes.
+
+Memory model: a slot has one owner at a time, and ownership passes with a message over a socket, which orders the memory
+of sender and receiver. Two stamps, written before and after the content, are a check and not the synchronisation: a
+reader refuses a slot whose stamps are not its ticket's.
 """
 
 import math
@@ -9,13 +13,16 @@ import mmap
 import os
 from collections import deque
 from dataclasses import replace
+from multiprocessing.connection import Connection
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from rlcb.comm.tickets import Filled, Ticket
+from rlcb.comm.versioned_weights import VersionedWeights
 from rlcb.envs.base import EnvSpec
-from rlcb.execution.messages import Ticket
 from rlcb.rollout import Rollout, make_rollout
 
 _ALIGNED = 64  # bytes of a cache line: every tensor begins on one
@@ -129,6 +136,40 @@ class SlotMemory:
         if not begun == finished == ticket.stamp:
             raise RuntimeError(f"slot {ticket.slot} holds {begun}/{finished}, not the whole rollout {ticket.stamp}")
         return self._rollouts[ticket.slot]
+
+
+class RolloutTransport(Protocol):
+    """An actor's way to the learners: tickets and weights come in, rollouts go out."""
+
+    def take(self, weights: Tensor) -> Ticket:
+        """Wait for a ticket, then fill `weights` with the newest policy; the ticket says which version that is."""
+
+    def begin(self, ticket: Ticket) -> Rollout:
+        """The memory to collect this ticket's rollout into."""
+
+    def deliver(self, filled: Filled) -> None:
+        """Hand over the rollout, which is whole now."""
+
+
+class SharedMemoryTransport:
+    """On one machine an actor writes its rollout where the learners read it; only the ticket is sent."""
+
+    def __init__(self, channel: "Connection[Any, Any]", slots: SlotMemory, published: VersionedWeights):
+        self._channel, self._slots, self._published = channel, slots, published
+
+    def take(self, weights: Tensor) -> Ticket:
+        """A ticket from the supervisor, a policy from shared memory."""
+        handed: Ticket = self._channel.recv()
+        return replace(handed, version=self._published.read(weights))
+
+    def begin(self, ticket: Ticket) -> Rollout:
+        """The slot itself."""
+        return self._slots.begin(ticket)
+
+    def deliver(self, filled: Filled) -> None:
+        """Mark the slot as whole and send its ticket."""
+        self._slots.finish(filled.ticket)
+        self._channel.send(filled)
 
 
 def _aligned(size: int) -> int:

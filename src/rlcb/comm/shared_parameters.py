@@ -1,18 +1,27 @@
-"""Parameters that several processes move at once, without locks: the group of an asynchronous worker."""
+"""Parameters that several processes move at once without locks (Hogwild, Recht et al. 2011): A3C's on one machine.
+
+Memory model: none is relied on beyond whole 32-bit words. Two processes that move the same weight at the same moment
+may lose one of the two steps, and a copy of the weights may mix entries from before and after another's step; the
+method allows for both. Counters of applied gradients have one writer each. Work is counted out under a file lock.
+"""
 
 import fcntl
 import mmap
 import os
+from typing import Protocol, Self
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
+from torch.optim import Optimizer
 
-from rlcb.comm.process_group import Attached, Control
+from rlcb.comm.parameters import Parameters
+from rlcb.comm.process_group import vector_norm
 
 
 class WorkCounter:
-    """How many rollouts are still to be taken on, in memory that several processes have mapped."""
+    """How many rollouts are still to be done, in memory that several processes have mapped."""
 
     def __init__(self, descriptor: int):
         self.descriptor = descriptor
@@ -20,7 +29,7 @@ class WorkCounter:
         self._word = np.frombuffer(mmap.mmap(descriptor, 8), np.int64)
 
     def offer(self, rollouts: int) -> None:
-        """So many are to be done."""
+        """Set how many are to be done."""
         fcntl.lockf(self.descriptor, fcntl.LOCK_EX)  # the kernel drops the lock of a process that dies
         self._word[0] = rollouts
         fcntl.lockf(self.descriptor, fcntl.LOCK_UN)
@@ -34,33 +43,43 @@ class WorkCounter:
         return left > 0
 
 
+class AsyncParameters(Parameters, Protocol):
+    """What an asynchronous worker needs: parameters that others move too, and the work that is left."""
+
+    lag: int  # gradients of others that were applied while the last one was computed
+
+    def attach(self, weights: Tensor, moments: list[Tensor]) -> Self:
+        """Say what the worker computes with: its own copy of the weights, and the shapes of the moments."""
+
+    def refresh(self) -> None:
+        """Copy the weights as they are now."""
+
+    def take(self) -> bool:
+        """Take on a rollout, if there is one left to do."""
+
+    def applied(self) -> int:
+        """Gradients that all workers have applied."""
+
+
 class SharedParameters:
-    """A group that waits for nobody: gradients are taken at a copy of the weights and applied to the shared ones.
+    """Gradients are taken at a copy of the weights and applied to the shared ones. To its learner a group of one."""
 
-    Weights and moments lie in memory that all have mapped. Two processes that move the same entry at the same moment
-    may lose one of the two moves, and a copy may hold entries from before and after another's step; the method allows
-    for both (Recht et al. 2011). To its learner this is a group of one. `rank` None: an observer that moves nothing.
-    """
-
-    size = 1
-    reduce_seconds = wait_seconds = learning_rate = 0.0
+    shard = slice(None)
 
     def __init__(
         self,
-        control: Control,
-        rank: int | None,
         descriptor: int,
-        create: bool = False,
+        applied: NDArray[np.int64],
+        worker: int | None,
         work: WorkCounter | None = None,
+        create: bool = False,
     ):
-        """`create`: the memory is made, with the weights and moments that are attached; `work`: what `take` takes."""
-        self._work = work
-        self.control, self.rank = control, rank or 0
-        self._descriptor, self._create, self._observes = descriptor, create, rank is None
-        self.lag, self._seen = 0, 0
+        """`applied`: a counter per worker; `worker` None: an observer that applies nothing; `create`: first use."""
+        self._descriptor, self._applied, self.worker, self._work = descriptor, applied, worker, work
+        self._create, self.lag, self.seen = create, 0, 0
 
-    def attach(self, weights: Tensor, moments: list[Tensor]) -> Attached:
-        """Take the shared weights and moments, or make them if that was asked for."""
+    def attach(self, weights: Tensor, moments: list[Tensor]) -> Self:
+        """Map the shared weights and moments; on first use they begin with these."""
         vectors, N = 1 + len(moments), weights.numel()
         if self._create:
             os.ftruncate(self._descriptor, 4 * N * vectors)
@@ -69,28 +88,29 @@ class SharedParameters:
         if self._create:
             for row, vector in zip(shared, (weights, *moments), strict=True):
                 row.copy_(vector)
-        self._shared, self._local, self._gradient = shared[0], weights, torch.zeros_like(weights)
+        self.weights, self.moved, self.moments = weights, shared[0], list(shared[1:])
+        self.gradient = self.reduced = torch.zeros_like(weights)
         self.refresh()
-        return Attached(weights, list(shared[1:]), self._gradient, slice(None), self._gradient, moved=self._shared)
+        return self
 
     def refresh(self) -> None:
         """Copy the shared weights."""
-        self._seen = self._others()
-        self._local.copy_(self._shared)
+        self.seen = self._by_others()
+        self.weights.copy_(self.moved)
 
     def publish(self) -> None:
         """Make the copy the shared weights."""
-        self._shared.copy_(self._local)
+        self.moved.copy_(self.weights)
 
     def reduce(self) -> Tensor:
-        """The norm of this worker's gradient; how many of the others' were applied since its weights were copied."""
-        self.lag = self._others() - self._seen
-        norm: Tensor = torch.linalg.vector_norm(self._gradient)
-        return norm
+        """The norm of this worker's gradient; notes how many of the others' were applied since the copy was made."""
+        self.lag = self._by_others() - self.seen
+        return vector_norm(self.gradient)
 
-    def settle(self) -> None:
-        """This worker's gradient is applied; go on from what all have made of the weights."""
-        self.control.arrivals[self.rank] += 1
+    def apply(self, optimizer: Optimizer) -> None:
+        """Move the shared weights by this worker's gradient and copy what all have made of them."""
+        optimizer.step()
+        self._applied[self.worker] += 1
         self.refresh()
 
     def take(self) -> bool:
@@ -98,28 +118,11 @@ class SharedParameters:
         assert self._work is not None
         return self._work.take()
 
-    @property
-    def seen(self) -> int:
-        """How many gradients of others were in the weights that were copied last."""
-        return self._seen
-
-    def _others(self) -> int:
-        """Gradients that the others have applied; each counts its own, so no count is lost."""
-        return int(self.control.arrivals.sum()) - (0 if self._observes else int(self.control.arrivals[self.rank]))
-
     def applied(self) -> int:
-        """Gradients that all have applied."""
-        return int(self.control.arrivals.sum())
+        """Gradients that all workers have applied."""
+        return int(self._applied.sum())
 
-    def sum(self, values: Tensor) -> Tensor:
-        """The sum of one is itself."""
-        return values
-
-    def alive(self) -> None:
-        """Count up this worker's sign of life."""
-        if not self._observes:
-            self.control.heartbeats[self.rank] += 1
-
-    def stop_wanted(self) -> bool:
-        """Whether the supervisor wants the run to end."""
-        return self.control.stop
+    def _by_others(self) -> int:
+        """Gradients that the others have applied; each worker counts its own, so no count is lost."""
+        own = 0 if self.worker is None else int(self._applied[self.worker])
+        return self.applied() - own

@@ -1,4 +1,10 @@
-"""A vector with a version that one process publishes and others read, whole or not at all, without locks."""
+"""A vector with a version that one process publishes and others read, whole or not at all, without locks.
+
+The pattern is a double buffer guarded by a sequence lock (seqlock): the writer announces a publication, writes the
+buffer that readers are not directed to, then directs them to it; a reader that was overtaken notices and reads again.
+Memory model: the announcement becomes visible before the data and the data before the direction, and a reader's loads
+happen in program order; `memory_order.fence` secures that where the processor does not.
+"""
 
 import mmap
 import os
@@ -7,52 +13,65 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from rlcb.comm.memory_order import fence
+
 _BEGUN, _DONE = 0, 8  # words in cache lines of their own
 _VERSIONS = slice(16, 18)
 _HEADER = 24  # int64
 
 
-class Bulletin:
-    """Two copies of the vector: the next one is written beside the last, so readers always find a whole one.
-
-    Publications are counted; the one under way and the last whole one have adjacent numbers, hence different copies.
-    """
+class VersionedWeights:
+    """Two buffers: publication n goes into buffer n mod 2, so the last whole one and the one under way never share."""
 
     def __init__(self, descriptor: int, length: int):
         size = 8 * _HEADER + 2 * 4 * length
         if os.fstat(descriptor).st_size < size:
-            os.ftruncate(descriptor, size)  # the same length from everybody, whoever comes first
+            os.ftruncate(descriptor, size)  # the same length from every process, whichever comes first
         memory = mmap.mmap(descriptor, size)
         self._words = np.frombuffer(memory, np.int64, count=_HEADER)
         self._versions = self._words[_VERSIONS]
-        self._copies = torch.frombuffer(memory, dtype=torch.float32, offset=8 * _HEADER).view(2, length)
+        self._buffers = torch.frombuffer(memory, dtype=torch.float32, offset=8 * _HEADER).view(2, length)
 
     def publish(self, version: int, *parts: Tensor) -> None:
         """Make these vectors, one behind the other, the newest version."""
-        number = int(self._words[_DONE]) + 1  # a writer that died in the middle of a number did not finish it
+        number = int(self._words[_DONE]) + 1  # a writer that died during a publication did not finish its number
         self._words[_BEGUN] = number
+        fence()
         start = 0
         for part in parts:
-            self._copies[number % 2, start : start + part.numel()].copy_(part)
+            self._buffers[number % 2, start : start + part.numel()].copy_(part)
             start += part.numel()
         self._versions[number % 2] = version
+        fence()
         self._words[_DONE] = number
+
+    def newest_version(self) -> int:
+        """The number of the newest version, without its content."""
+        while True:
+            number = int(self._words[_DONE])
+            fence()
+            version = int(self._versions[number % 2])
+            fence()
+            if int(self._words[_BEGUN]) <= number + 1:
+                return version
 
     def read(self, into: Tensor) -> int:
         """Copy the newest version, whole, and return its number."""
         while True:
             number = int(self._words[_DONE])
+            fence()
             version = int(self._versions[number % 2])
-            into.copy_(self._copies[number % 2, : into.numel()])
-            if int(self._words[_BEGUN]) <= number + 1:  # else this copy was being written anew meanwhile
+            into.copy_(self._buffers[number % 2, : into.numel()])
+            fence()
+            if int(self._words[_BEGUN]) <= number + 1:  # else this buffer was being written again meanwhile
                 return version
 
     def read_version(self, version: int) -> Tensor:
         """A copy of this version, which must be one of the last two; nobody may be publishing."""
-        return self._copies[self._number_of(version) % 2].clone()
+        return self._buffers[self._number_of(version) % 2].clone()
 
-    def go_back(self, version: int) -> Tensor:
-        """The same, and it becomes the newest: what is published next, whole or broken off, spares it."""
+    def roll_back(self, version: int) -> Tensor:
+        """The same, and it becomes the newest again: the next publication goes into the other buffer."""
         self._words[_DONE] = self._words[_BEGUN] = self._number_of(version)
         return self.read_version(version)
 

@@ -1,49 +1,68 @@
-"""Which algorithms there are: in which modes, run by which execution, with which section and defaults of their own."""
+"""The one list of algorithms, modes and executions: which section, names and defaults each algorithm has of its own."""
 
 from dataclasses import dataclass, field
 from typing import Any
+
+DEFAULT_ALGORITHM = "ppo"
+MODES = ("sequential", "parallel")
+
+
+@dataclass(frozen=True)
+class Execution:
+    """A way to run an algorithm; its module of rlcb.execution has the same name."""
+
+    keys: tuple[str, ...] = ()  # keys of the section `parallel` that it alone knows
+    has_learners: bool = False  # other processes learn than those that act
+    shares_minibatches: bool = False  # every worker learns from an equal share of each minibatch
 
 
 @dataclass(frozen=True)
 class Entry:
     """One algorithm, as far as commands and configuration need to know it."""
 
-    executions: dict[str, str]  # mode → the module of rlcb.execution that runs it
-    section: str  # its section of the configuration
-    defaults: dict[str, dict[str, Any]] = field(default_factory=dict)  # where they differ from the general ones
+    module: str  # of rlcb.algorithms; its ALGORITHM holds the mathematics
+    section: str  # the section of the configuration with its coefficients
+    executions: dict[str, str]  # mode → execution
+    instead: dict[str, str] = field(default_factory=dict)  # for a mode that it lacks, the algorithm to use
+    training: dict[str, Any] = field(default_factory=dict)  # defaults in the section `training` of its own
     aliases: dict[str, str] = field(default_factory=dict)  # other names of keys → the names used here
+    without: tuple[str, ...] = ()  # keys of the configuration that mean nothing to it
     worker: str = "worker"  # what a parallel run's processes that act are called
     timed_lines: bool = False  # a timed run shows its hours and its loss at every logged update
     whole_rollout: bool = False  # an update is one optimizer step on all of a rollout
-    instead: dict[str, str] = field(default_factory=dict)  # for a mode that it lacks, the algorithm to use
-    without: tuple[str, ...] = ()  # keys of the configuration that mean nothing to it
-    whole_columns: bool = False  # minibatches are made of environments with all their steps, not of single samples
+    whole_unrolls: bool = False  # minibatches are made of environments with all their steps, not of single samples
+
+    @property
+    def modes(self) -> tuple[str, ...]:
+        """The modes it has, the default one first."""
+        return tuple(self.executions)
 
 
-_ADVANTAGE_ACTOR_CRITIC = {
-    "training": {"n_steps": 16, "n_epochs": 1, "optimizer": "rmsprop", "rms_eps": 1e-5, "learning_rate": 7e-4}
+EXECUTIONS = {
+    "sequential": Execution(),
+    "data_parallel": Execution(keys=("backend",), shares_minibatches=True),
+    "actor_learner": Execution(keys=("num_learners", "num_slots", "policy_update_frequency"), has_learners=True),
+    "async_gradients": Execution(),
 }
-ALGORITHMS: dict[str, Entry] = {
-    "ppo": Entry({"sequential": "sequential", "parallel": "data_parallel"}, "ppo"),
+_DATA_PARALLEL = {"sequential": "sequential", "parallel": "data_parallel"}
+_A2C_TRAINING = {"n_steps": 16, "n_epochs": 1, "optimizer": "rmsprop", "rms_eps": 1e-5, "learning_rate": 7e-4}
+ALGORITHMS = {
+    "ppo": Entry("ppo", "ppo", _DATA_PARALLEL),
     "impala": Entry(
-        {"sequential": "sequential", "parallel": "actor_learner"},
-        "impala",
-        {"training": {"n_epochs": 1, "batch_size": 512, "optimizer": "rmsprop", "learning_rate": 4e-4}},
-        {"num_actors": "num_workers", "num_envs_per_actor": "num_envs_per_worker",
-         "entropy_coef": "ent_coef", "value_coef": "vf_coef"},
-        worker="actor",
-        timed_lines=True,
-        whole_columns=True,
+        "impala", "impala", {"sequential": "sequential", "parallel": "actor_learner"},
+        training={"n_epochs": 1, "batch_size": 512, "optimizer": "rmsprop", "learning_rate": 4e-4},
+        aliases={"num_actors": "num_workers", "num_envs_per_actor": "num_envs_per_worker",
+                 "entropy_coef": "ent_coef", "value_coef": "vf_coef"},
+        worker="actor", timed_lines=True, whole_unrolls=True,
     ),
     "a2c": Entry(
-        {"sequential": "sequential", "parallel": "data_parallel"}, "a2c", _ADVANTAGE_ACTOR_CRITIC,
-        whole_rollout=True, without=("batch_size", "n_epochs"),
+        "a2c", "a2c", _DATA_PARALLEL, training=_A2C_TRAINING,
+        without=("batch_size", "n_epochs"), whole_rollout=True,
     ),
     "a3c": Entry(
-        {"parallel": "async_gradients"}, "a2c",
+        "a2c", "a2c", {"parallel": "async_gradients"}, instead={"sequential": "a2c"},
         # Each gradient is from one worker's steps alone, so there are more of them and each moves the weights less.
-        {"training": {**_ADVANTAGE_ACTOR_CRITIC["training"], "learning_rate": 3e-4}},
-        whole_rollout=True, without=("batch_size", "n_epochs", "optimizer", "adam_eps"), instead={"sequential": "a2c"},
+        training={**_A2C_TRAINING, "learning_rate": 3e-4},
+        without=("batch_size", "n_epochs", "optimizer", "adam_eps"), whole_rollout=True,
     ),
 }  # fmt: skip
-MODES: dict[str, tuple[str, ...]] = {name: tuple(entry.executions) for name, entry in ALGORITHMS.items()}

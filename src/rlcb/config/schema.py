@@ -1,15 +1,21 @@
 """The configuration of a run: every key, its type, its range, its default."""
 
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, get_args
 
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic.fields import FieldInfo
 
-from rlcb.config.registry import ALGORITHMS
+from rlcb import networks
+from rlcb.config.registry import ALGORITHMS, DEFAULT_ALGORITHM, EXECUTIONS, Execution
 
-# 25e6 is a float to YAML and a count to everybody else.
+if TYPE_CHECKING:
+    _Network = str
+else:
+    _Network = Literal["auto", *networks.NAMES]
+
+# YAML reads 25e6 as a float; here it is a count.
 _Whole = BeforeValidator(lambda value: int(value) if isinstance(value, float) and value.is_integer() else value)
 _Int = Annotated[int, _Whole]
 
@@ -32,7 +38,7 @@ class EnvConfig(_Section):
 
 
 class ParallelConfig(_Section):
-    """How a parallel run is divided; a sequential one does not look here."""
+    """How a parallel run is divided; a sequential one ignores this section."""
 
     num_workers: Annotated[
         Annotated[int, _Whole, Field(ge=1, le=1024)] | Literal["auto"],
@@ -67,7 +73,7 @@ class ParallelConfig(_Section):
 
 
 class TrainingConfig(_Section):
-    """How long, in what portions and with which network to learn."""
+    """How long, in what batches and with which network to learn."""
 
     total_timesteps: Annotated[_Int, Field(ge=1, le=10**12, description="environment steps to train for")] = 25_000_000
     duration_hours: Annotated[
@@ -91,10 +97,7 @@ class TrainingConfig(_Section):
     gae_lambda: Annotated[
         float, Field(ge=0, le=1, description="GAE's λ, IMPALA: V-trace's; 0 one step, 1 the whole return")
     ] = 0.95
-    network: Annotated[
-        Literal["auto", "nature", "impala", "mlp"],
-        Field(description="auto: nature for images, mlp for vectors"),
-    ] = "auto"
+    network: Annotated[_Network, Field(description="auto: nature for images, mlp for vectors")] = "auto"
     normalize_rewards: Annotated[bool, Field(description="divide rewards by the deviation of the return")] = True
     reward_norm_gamma: Annotated[
         float | None, Field(ge=0, le=1, description="discount in the reward normaliser, null for gamma")
@@ -162,9 +165,9 @@ class HardwareConfig(_Section):
 
 
 class Config(_Section):
-    """A whole run. `algorithm` says which of the algorithms' sections counts; the file does not name it."""
+    """A whole run. `algorithm` selects one of the algorithms' sections; it is not written in files."""
 
-    algorithm: Annotated[str, Field(exclude=True)] = "ppo"
+    algorithm: Annotated[str, Field(exclude=True)] = DEFAULT_ALGORITHM
     env: EnvConfig = EnvConfig()
     parallel: ParallelConfig = ParallelConfig()
     training: TrainingConfig = TrainingConfig()
@@ -187,15 +190,24 @@ class Config(_Section):
 
     @property
     def minibatch_items(self) -> int:
-        """The same in what minibatches of this algorithm are made of: samples, or environments with all their steps."""
-        whole_columns = ALGORITHMS[self.algorithm].whole_columns
-        return self.minibatch_size // self.training.n_steps if whole_columns else self.minibatch_size
+        """The same in items of this algorithm's minibatches: samples, or environments with all their steps."""
+        whole_unrolls = ALGORITHMS[self.algorithm].whole_unrolls
+        return self.minibatch_size // self.training.n_steps if whole_unrolls else self.minibatch_size
+
+    @property
+    def parallel_execution(self) -> Execution:
+        """How this run's algorithm is executed in parallel mode."""
+        return EXECUTIONS[ALGORITHMS[self.algorithm].executions["parallel"]]
 
     @property
     def objective(self) -> PpoConfig | ImpalaConfig | A2cConfig:
         """The section of this run's algorithm."""
         section: PpoConfig | ImpalaConfig | A2cConfig = getattr(self, ALGORITHMS[self.algorithm].section)
         return section
+
+    def changed(self, section: str, **values: Any) -> Self:
+        """The configuration with other values in one section; nothing is validated."""
+        return self.model_copy(update={section: getattr(self, section).model_copy(update=values)})
 
     def as_used(self) -> dict[str, dict[str, Any]]:
         """Every key that counts for this run's algorithm, by section."""
@@ -210,27 +222,20 @@ class Config(_Section):
         return yaml.safe_dump(self.as_used(), sort_keys=False, allow_unicode=True)
 
 
-_OF_ONE_ALGORITHM = {entry.section for entry in ALGORITHMS.values()}
-# Keys of the parallel section that only some executions know.
-_OF_ONE_EXECUTION = {
-    "backend": "data_parallel",
-    "num_learners": "actor_learner",
-    "num_slots": "actor_learner",
-    "policy_update_frequency": "actor_learner",
-}
-
-
 def fields(algorithm: str) -> Iterator[tuple[str, str, FieldInfo]]:
     """Every (section, key, field) of an algorithm's configuration."""
     entry = ALGORITHMS[algorithm]
+    other_sections = {other.section for other in ALGORITHMS.values()} - {entry.section}
+    other_executions = (EXECUTIONS[name] for name in EXECUTIONS if name not in entry.executions.values())
+    without = {*entry.without, *(key for execution in other_executions for key in execution.keys)}
     for section, info in Config.model_fields.items():
         model = info.annotation
-        if section == "algorithm" or (section in _OF_ONE_ALGORITHM and section != entry.section):
+        if section == "algorithm" or section in other_sections:
             continue
         assert isinstance(model, type)
         assert issubclass(model, BaseModel)
         for key, field in model.model_fields.items():
-            if key not in entry.without and _OF_ONE_EXECUTION.get(key) in (None, *entry.executions.values()):
+            if key not in without:
                 yield section, key, field
 
 

@@ -1,13 +1,12 @@
-"""Finds by measurement how a run is best divided on this machine."""
+"""Measures how a run is best divided on this machine."""
 
 import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rlcb.config.load import build_config
 from rlcb.config.registry import ALGORITHMS
@@ -15,12 +14,8 @@ from rlcb.config.schema import Config
 from rlcb.errors import ResourceError
 from rlcb.hardware import usable_cpus
 
-if TYPE_CHECKING:
-    from rlcb.cluster.ray_pool import RayCrew
-
-Say = Callable[[str], None]
-_FEW_CORES = 2  # so few that actors and learners must share them
-WORTH_IT = 1.05  # a change that costs memory or alters learning must gain at least this much
+FEW_CORES = 2  # so few that actors and learners must share them
+_WORTH_IT = 1.05  # a change that costs memory or alters learning must gain at least this much
 
 
 @dataclass(frozen=True)
@@ -28,17 +23,17 @@ class Division:
     """How a run is divided: processes that act, and where others learn, how many of those."""
 
     workers: int
-    learners: int | None = None
+    learners: int = 0
 
     def words(self, config: Config, cores: int) -> str:
         """For people: '4 actors, 8 learners × 1 thread'."""
         noun = ALGORITHMS[config.algorithm].worker
         threads = threads_each(self.workers, self.learners, cores)
         learners = f", {self.learners} learners" if self.learners else ""
-        return f"{self.workers} {noun}s{learners} × {threads} thread{'s' * (threads > 1)}"
+        return f"{self.workers} {noun}s{learners} × {threads} {'threads' if threads > 1 else 'thread'}"
 
 
-def threads_each(workers: int, learners: int | None, cores: int) -> int:
+def threads_each(workers: int, learners: int, cores: int) -> int:
     """Threads of a process that learns: an equal share of the cores, less one for each actor beside the learners."""
     return max((cores - workers) // learners if learners else cores // workers, 1)
 
@@ -49,29 +44,25 @@ def worker_counts(num_envs: int, minibatch: int, cores: int) -> list[int]:
     return sorted(count for count in counts if num_envs % count == 0 and minibatch % count == 0)
 
 
-def actor_divisions(num_envs: int, columns: int, cores: int) -> list[Division]:
+def actor_divisions(num_envs: int, unrolls: int, cores: int) -> list[Division]:
     """Actors and learners worth trying: learning is most of the work, but on few cores all of them share."""
-    counts = sorted({max(cores // 4, 1), max(cores // 2, 1), min(cores, _FEW_CORES)})
+    counts = sorted({max(cores // 4, 1), max(cores // 2, 1), min(cores, FEW_CORES)})
     actors = [count for count in counts if num_envs % count == 0] or [1]
     tried = []
     for count in actors:
         for learners in (1, *counts):
-            fitting = max(fit for fit in range(1, min(learners, columns) + 1) if columns % fit == 0)
+            fitting = max(fit for fit in range(1, min(learners, unrolls) + 1) if unrolls % fit == 0)
             tried.append(Division(count, fitting))
     return list(dict.fromkeys(tried))
 
 
 def divisions(config: Config, cores: int) -> list[Division]:
     """What is worth trying for this configuration."""
-    if _has_learners(config):
+    if config.parallel_execution.has_learners:
         found = actor_divisions(config.env.num_envs, config.minibatch_items, cores)
         given = config.parallel.num_learners
         return list(dict.fromkeys(Division(one.workers, given or one.learners) for one in found))
     return [Division(count) for count in worker_counts(config.env.num_envs, config.minibatch_size, cores)]
-
-
-def _has_learners(config: Config) -> bool:
-    return ALGORITHMS[config.algorithm].executions["parallel"] == "actor_learner"
 
 
 def divided(config: Config, division: Division) -> Config:
@@ -110,57 +101,26 @@ def measure(config: Config, division: Division, updates: int) -> float:
     return float((last["step"] - first["step"]) / (last["time"] - first["time"]))
 
 
-def choose_division(config: Config, say: Say, updates: int = 2) -> tuple[Division, float]:
-    """The fastest division of this configuration here, and its speed."""
+def fastest_division(config: Config, updates: int = 2) -> tuple[Division, float]:
+    """The fastest division of this configuration here, and its speed; prints what is measured."""
     cores = usable_cpus()
-    # The first rollouts of actors are all there at once: what lasts shows a few updates later.
-    updates = 3 * updates if _has_learners(config) else updates
-    say(f"Measuring what is fastest on {cores} cores ({config.env.num_envs} environments in all):")
+    # The actors' first rollouts arrive all at once: the lasting speed shows a few updates later.
+    updates = 3 * updates if config.parallel_execution.has_learners else updates
+    _say(f"Measuring what is fastest on {cores} cores ({config.env.num_envs} environments in all):")
     speeds: dict[Division, float] = {}
     for division in divisions(config, cores):
         speeds[division] = measure(config, division, updates)
-        say(f"  {division.words(config, cores)}: {speeds[division]:,.0f} FPS")
+        _say(f"  {division.words(config, cores)}: {speeds[division]:,.0f} FPS")
     best = max(speeds, key=lambda division: speeds[division])
-    say(f"Chosen: {best.words(config, cores)}, the fastest")
+    _say(f"Chosen: {best.words(config, cores)}, the fastest")
     return best, speeds[best]
 
 
-def decided(config: Config, say: Say, crew: "RayCrew | None" = None) -> Config:
-    """A parallel configuration with what was left to this machine decided: by measurement or from its cores."""
-    if crew is not None:
-        config = _decided_on_cluster(config, say, crew)
-    if config.parallel.num_workers == "auto":
-        return divided(config, choose_division(config, say)[0])
-    if not _has_learners(config) or config.parallel.num_learners:
-        return config
-    cores, columns = usable_cpus(), config.minibatch_items
-    actors_here = 0 if crew is not None and crew.others() else config.parallel.num_workers
-    # Where actors leave no core free both sides share all of them, and two learners were measured to beat one.
-    room = max(cores - actors_here, cores // 2, min(cores, _FEW_CORES))
-    learners = max(count for count in range(1, min(room, columns) + 1) if columns % count == 0)
-    return divided(config, Division(config.parallel.num_workers, learners))
-
-
-def _decided_on_cluster(config: Config, say: Say, crew: "RayCrew") -> Config:
-    """Gradients cross by sockets there; auto is a worker for every core, as far as environments can be divided."""
-    if ALGORITHMS[config.algorithm].executions["parallel"] == "data_parallel":
-        parallel = config.parallel.model_copy(update={"backend": "gloo"})
-        config = config.model_copy(update={"parallel": parallel})
-    if config.parallel.num_workers != "auto":
-        return config
-    cores = (_has_learners(config) and crew.others()) or crew.cores() or 1
-    minibatch = 0 if _has_learners(config) or config.algorithm == "a3c" else config.minibatch_size
-    envs = config.env.num_envs
-    workers = max(n for n in range(1, cores + 1) if envs % n == 0 and minibatch % n == 0)
-    say(f"The cluster has {crew.cores()} cores: {workers} {ALGORITHMS[config.algorithm].worker}s")
-    return divided(config, Division(workers))
-
-
-def tune(config: Config, output: Path, updates: int, say: Say) -> int:
+def tune(config: Config, output: Path, updates: int) -> int:
     """Workers and threads, then environments, then the minibatch, each by measurement; writes a ready configuration."""
-    division, speed = choose_division(config, say, updates)
+    division, speed = fastest_division(config, updates)
     best = divided(config, division)
-    say("Trying more environments and larger minibatches (they change what is learned per step, so they must pay):")
+    _say("Trying more environments and larger minibatches (they change what is learned per step, so they must pay):")
     for key, values in (
         ("num_envs", [best.env.num_envs * 2, best.env.num_envs * 4]),
         ("batch_size", [best.minibatch_size * 2, best.minibatch_size * 4]),
@@ -172,12 +132,16 @@ def tune(config: Config, output: Path, updates: int, say: Say) -> int:
             if trial.minibatch_size < trial.training.batch_size:
                 break
             found = measure(trial, division, updates)
-            keep = found > WORTH_IT * speed
-            say(f"  {key} {value}: {found:,.0f} FPS, {'kept' if keep else 'not worth it'}")
+            keep = found > _WORTH_IT * speed
+            _say(f"  {key} {value}: {found:,.0f} FPS, {'kept' if keep else 'not worth it'}")
             if not keep:
                 break
             best, speed = trial, found
     output.parent.mkdir(parents=True, exist_ok=True)
     output.write_text(f"# Tuned on this machine by `rlcb tune`: {speed:,.0f} FPS.\n{best.to_yaml()}", encoding="utf-8")
-    say(f"Written: {output}; use it with: rlcb train {config.algorithm} --mode parallel --config {output}")
+    _say(f"Written: {output}; use it with: rlcb train {config.algorithm} --mode parallel --config {output}")
     return 0
+
+
+def _say(text: str) -> None:
+    print(text, flush=True)

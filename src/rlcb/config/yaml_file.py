@@ -1,4 +1,4 @@
-"""Reading YAML files that nobody vouches for: plain data, no surprises, every fault named in one line."""
+"""Strict reading of YAML files: plain data, no code, no aliases; every fault is one line."""
 
 import re
 from collections.abc import Hashable
@@ -16,7 +16,7 @@ class _StrictLoader(yaml.SafeLoader):
     """SafeLoader that refuses duplicate keys and aliases and knows that 1e-4 is a number."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        """Build a dict, refusing a key that stands twice."""
+        """Build a dict; a key that occurs twice is an error."""
         seen: set[Any] = set()
         for key_node, _ in node.value:
             key = self.construct_object(key_node, deep=True)
@@ -28,14 +28,14 @@ class _StrictLoader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-        """Compose a node, refusing aliases: they can blow a small file up to any size."""
+        """Compose a node; an alias is an error, as it can expand a small file to any size."""
         if self.check_event(yaml.AliasEvent):
             event = self.peek_event()  # type: ignore[no-untyped-call]
             raise yaml.composer.ComposerError(None, None, "aliases are not supported", event.start_mark)
         return super().compose_node(parent, index)
 
 
-# YAML 1.1 wants a dot in a float; people write 1e-4.
+# In YAML 1.1 a float must have a dot; 1e-4 is to be one, too.
 _StrictLoader.add_implicit_resolver(
     "tag:yaml.org,2002:float",
     re.compile(r"^[-+]?(?:[0-9][0-9_]*\.?[0-9_]*|\.[0-9]+)[eE][-+]?[0-9]+$"),

@@ -9,6 +9,30 @@ from numpy.typing import NDArray
 from rlcb.errors import Diverged
 
 
+class EnvSettings(Protocol):
+    """Which environment and which of its levels: what the configuration's `env` section says."""
+
+    @property
+    def name(self) -> str:
+        """The environment's full name."""
+
+    @property
+    def num_envs(self) -> int:
+        """Copies in the whole run."""
+
+    @property
+    def distribution_mode(self) -> str:
+        """Difficulty of the levels."""
+
+    @property
+    def num_levels(self) -> int:
+        """Number of levels, 0 for all."""
+
+    @property
+    def start_level(self) -> int:
+        """First level."""
+
+
 @dataclass(frozen=True)
 class EnvSpec:
     """Shape of the observations (images: height, width, channels) and number of actions."""
@@ -55,9 +79,18 @@ class VectorEnv(Protocol):
     def close(self) -> None:
         """Release what the environment holds."""
 
+    def completed(self) -> NDArray[np.bool_] | None:
+        """Whether each copy's last finished episode completed its level [B]; None where there are no levels."""
+
+    def only(self, copies: list[int]) -> "VectorEnv":
+        """An environment that continues these copies alone; this one cannot be used any more."""
+
+    def frame(self) -> NDArray[np.uint8]:
+        """A picture of the first copy [H, W, 3]; only for environments that were made with `pictured`."""
+
 
 def refuse_infinite(step: Step) -> None:
-    """Refuse what is not a number before it reaches a rollout or a result."""
+    """Raise Diverged if a reward or an observation is not finite, before it reaches a rollout or a result."""
     for what, values in (("reward", step.rewards), ("observation", step.observations)):
         if values.dtype != np.uint8 and not np.isfinite(values).all():
             index = int(np.argwhere(~np.isfinite(values))[0][0])

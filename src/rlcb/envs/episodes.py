@@ -21,7 +21,7 @@ class Episode(NamedTuple):
 
 
 class EpisodeCounter:
-    """Adds one worker's rewards up to episodes."""
+    """Sums one worker's rewards into episodes."""
 
     def __init__(self, num_envs: int, first_env: int = 0):
         self._first_env = first_env
@@ -35,17 +35,18 @@ class EpisodeCounter:
         ended = []
         for index in map(int, np.flatnonzero(dones)):
             ended.append(Episode(t, self._first_env + index, float(self._return[index]), int(self._length[index])))
-            self._return[index], self._length[index] = 0.0, 0
+            self._return[index] = 0.0
+            self._length[index] = 0
         return ended
 
-    def state(self) -> dict[str, list[float]]:
-        """What has been added up so far, per env."""
-        return {"return": self._return.tolist(), "length": self._length.tolist()}
+    def state(self) -> tuple[list[float], list[int]]:
+        """Returns and lengths so far of the episodes under way, per env."""
+        return self._return.tolist(), self._length.tolist()
 
-    def load(self, state: dict[str, list[float]]) -> None:
+    def load(self, returns: list[float], lengths: list[int]) -> None:
         """Restore what `state` gave."""
-        self._return = np.array(state["return"], np.float64)
-        self._length = np.array(state["length"], np.int64)
+        self._return = np.array(returns, np.float64)
+        self._length = np.array(lengths, np.int64)
 
 
 class EpisodeStatistics:

@@ -1,74 +1,149 @@
-"""The names of environments: every accepted spelling, and what was probably meant."""
+"""Families of environments: one record each, and every function whose answer depends on the family."""
 
 import difflib
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
 from typing import TYPE_CHECKING
 
+from rlcb.envs import procgen_games
 from rlcb.errors import UsageError
 
-if TYPE_CHECKING:
-    from rlcb.config.schema import EnvConfig
-    from rlcb.envs.base import EnvSpec, VectorEnv
+if TYPE_CHECKING:  # numpy takes longer to import than `--help` may
+    from rlcb.envs.base import EnvSettings, EnvSpec, VectorEnv
 
-GAMES = (
-    "bigfish", "bossfight", "caveflyer", "chaser", "climber", "coinrun", "dodgeball", "fruitbot",
-    "heist", "jumper", "leaper", "maze", "miner", "ninja", "plunder", "starpilot",
-)  # fmt: skip
-
-# Procgen has a level generator per mode, and not every game has every one: asking for a missing one kills the process.
-_EXTREME = ("chaser", "dodgeball", "leaper", "starpilot")
-_MEMORY = ("caveflyer", "dodgeball", "heist", "jumper", "maze", "miner")
+procgen_game = procgen_games.procgen_game  # still asked for here by rlcb.analysis and rlcb.execution
 
 
-def procgen_game(name: str) -> str | None:
-    """The Procgen game that `name` means in any of its spellings, or None for another kind of environment."""
-    short = name.removeprefix("procgen:").removeprefix("procgen-").removesuffix("-v0")
-    return short if short in GAMES else None
+@dataclass(frozen=True)
+class Family:
+    """A kind of environment. Its functions take the short names of environments, unless said otherwise."""
+
+    module: str  # of rlcb.envs; its `make(settings, num_envs, seed, num_threads, pictured)` returns a VectorEnv
+    short_name: Callable[[str], str | None]  # of any spelling; None: not an environment of this family
+    full_name: Callable[[str], str]  # the name that files use
+    exists: Callable[[str], bool]
+    state_bytes: int  # of one environment's state in a checkpoint, roughly
+    games: tuple[str, ...] = ()  # the short names, where they are few enough to be listed
+    has_levels: bool = False
+    distribution_modes: Callable[[str], tuple[str, ...]] = lambda name: ()  # none: all are accepted and ignored
+    score_range: Callable[[str, str | None], tuple[float, float] | None] = lambda name, mode: None
+    has_success: Callable[[str], bool] = lambda name: False  # the share of completed levels rates a policy
+    state_package: str | None = None  # a saved state loads only with the same version of this package
+
+
+def _is_registered(name: str) -> bool:
+    import gymnasium
+
+    return name in gymnasium.registry
+
+
+FAMILIES = (  # a name belongs to the first that has a short name for it
+    Family(
+        module="procgen",
+        short_name=procgen_games.procgen_game,
+        full_name=lambda game: f"procgen-{game}-v0",
+        exists=lambda game: True,
+        state_bytes=50_000,
+        games=procgen_games.GAMES,
+        has_levels=True,
+        distribution_modes=procgen_games.modes_of,
+        score_range=procgen_games.score_range,
+        has_success=procgen_games.has_success,
+        state_package="procgen-mirror",
+    ),
+    Family(
+        module="gymnasium",
+        short_name=lambda name: name,
+        full_name=lambda name: name,
+        exists=_is_registered,
+        state_bytes=2_000,
+    ),
+)
+
+
+def _found(name: str) -> tuple[Family, str]:
+    """The family that a name belongs to, and the environment's short name there."""
+    return next((family, short) for family in FAMILIES if (short := family.short_name(name)) is not None)
+
+
+def family_of(name: str) -> Family:
+    """The family of an environment in any spelling; a name that does not exist is Gymnasium's."""
+    return _found(name)[0]
+
+
+def short_name(name: str) -> str:
+    """The environment's short name: `coinrun`, or a Gymnasium id."""
+    return _found(name)[1]
+
+
+def full_name(name: str) -> str:
+    """The one name of an environment in files: `procgen-coinrun-v0`, or a Gymnasium id; nothing is checked."""
+    family, short = _found(name)
+    return family.full_name(short)
 
 
 def canonical_env_name(name: str) -> str:
-    """One spelling per environment: `procgen-<game>-v0`, or a Gymnasium id as it is registered."""
-    game = procgen_game(name)
-    if game:
-        return f"procgen-{game}-v0"
-    if ":" in name:
+    """The full name of an environment that exists; another one is a UsageError."""
+    family, short = _found(name)
+    if ":" in short:
         raise UsageError(f"environment {name!r}: only 'procgen:' may stand before a colon{_hint(name)}")
-    import gymnasium
-
-    if name not in gymnasium.registry:
+    if not family.exists(short):
         raise UsageError(f"unknown environment {name!r}{_hint(name)}")
-    return name
-
-
-def modes_of(game: str) -> tuple[str, ...]:
-    """The distribution modes that exist for one Procgen game."""
-    modes = ["easy", "hard"]
-    modes += ["extreme"] if game in _EXTREME else []
-    modes += ["memory"] if game in _MEMORY else []
-    return tuple(modes)
+    return family.full_name(short)
 
 
 def _hint(name: str) -> str:
     import gymnasium
 
-    short = name.removeprefix("procgen:").removeprefix("procgen-").removesuffix("-v0")
-    close = difflib.get_close_matches(short, GAMES, 1) or difflib.get_close_matches(name, gymnasium.registry, 1)
+    games = [game for family in FAMILIES for game in family.games]
+    known = {spelling: game for game in games for spelling in (full_name(game), game)}
+    close = [known[match] for match in difflib.get_close_matches(name, known, 1)]
+    close = close or difflib.get_close_matches(name, gymnasium.registry, 1)
     meant = f"; did you mean {close[0]}?" if close else ";"
-    return f"{meant} Procgen games: {' '.join(GAMES)}; or a Gymnasium id such as CartPole-v1"
+    return f"{meant} Procgen games: {' '.join(games)}; or a Gymnasium id such as CartPole-v1"
 
 
-def make_env(config: "EnvConfig", num_envs: int, seed: int, num_threads: int) -> "VectorEnv":
-    """Build `num_envs` copies of the configured environment."""
-    if procgen_game(config.name):
-        from rlcb.envs.procgen import ProcgenEnv
-
-        return ProcgenEnv(config, num_envs, seed, num_threads)
-    from rlcb.envs.gymnasium import GymnasiumEnv
-
-    return GymnasiumEnv(config.name, num_envs, seed)
+def missing_mode(settings: "EnvSettings") -> str | None:
+    """What is wrong with the distribution mode, in words: an environment that does not have it; None: nothing."""
+    family, short = _found(settings.name)
+    modes = family.distribution_modes(short)
+    if not modes or settings.distribution_mode in modes:
+        return None
+    return f"{short} has no mode {settings.distribution_mode!r}; it has {', '.join(modes)}"
 
 
-def spec_of(config: "EnvConfig") -> "EnvSpec":
-    """What the configured environment's observations and actions look like."""
-    env = make_env(config, num_envs=1, seed=0, num_threads=0)
+def normalized_score(name: str, distribution_mode: str | None, reward: float) -> float | None:
+    """(reward − low) / (high − low) with the environment's published range; None where there is none."""
+    family, short = _found(name)
+    limits = family.score_range(short, distribution_mode)
+    return None if limits is None else (reward - limits[0]) / (limits[1] - limits[0])
+
+
+def has_success(name: str) -> bool:
+    """Whether the share of completed levels rates a policy in this environment."""
+    family, short = _found(name)
+    return family.has_success(short)
+
+
+def environment_identity(settings: "EnvSettings") -> str:
+    """The environment and its settings in one line: equal lines mean interchangeable states."""
+    levels = f" {settings.distribution_mode} num_levels={settings.num_levels} start_level={settings.start_level}"
+    levels = levels if family_of(settings.name).has_levels else ""
+    return f"{settings.name}{levels} num_envs={settings.num_envs}"
+
+
+def make_env(
+    settings: "EnvSettings", num_envs: int, seed: int, num_threads: int, pictured: bool = False
+) -> "VectorEnv":
+    """Build `num_envs` copies of the environment; `pictured`: they can also draw themselves."""
+    module = import_module(f"rlcb.envs.{family_of(settings.name).module}")
+    env: VectorEnv = module.make(settings, num_envs, seed, num_threads, pictured)
+    return env
+
+
+def spec_of(settings: "EnvSettings") -> "EnvSpec":
+    """What the environment's observations and actions look like."""
+    env = make_env(settings, num_envs=1, seed=0, num_threads=0)
     env.close()
     return env.spec

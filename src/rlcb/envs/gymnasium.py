@@ -1,12 +1,13 @@
 """Any Gymnasium environment with discrete actions."""
 
 import json
+import warnings
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rlcb.envs.base import EnvSpec, Step
+from rlcb.envs.base import EnvSettings, EnvSpec, Step
 from rlcb.errors import CheckpointUnusable, UsageError
 
 
@@ -17,11 +18,12 @@ class GymnasiumEnv:
     are the whole state of a copy: `set_state` replays them. That works wherever the seed determines the episode.
     """
 
-    def __init__(self, name: str, num_envs: int, seed: int):
+    def __init__(self, name: str, num_envs: int, seed: int, **options: Any):
+        """`options` go to the environment's constructor, which need not know any."""
         import gymnasium
 
         try:
-            self._envs = [gymnasium.make(name) for _ in range(num_envs)]
+            self._envs = [gymnasium.make(name, **options) for _ in range(num_envs)]
         except Exception as error:  # a third party's constructor may raise anything
             raise UsageError(f"environment {name}: {str(error).splitlines()[0]}") from None
         env = self._envs[0]
@@ -90,6 +92,28 @@ class GymnasiumEnv:
         for env in self._envs:
             env.close()
 
+    def completed(self) -> None:
+        """Gymnasium knows no levels."""
+
+    def only(self, copies: list[int]) -> "GymnasiumEnv":
+        """Continue these copies; the others are closed."""
+        for index in set(range(self.num_envs)) - set(copies):
+            self._envs[index].close()
+        self.num_envs = len(copies)
+        self._observations = self._observations[copies]
+        self._envs = [self._envs[copy] for copy in copies]
+        self._identity = [self._identity[copy] for copy in copies]
+        self._episode = [self._episode[copy] for copy in copies]
+        self._actions = [self._actions[copy] for copy in copies]
+        return self
+
+    def frame(self) -> NDArray[np.uint8]:
+        """A picture of the first copy."""
+        picture = np.asarray(self._envs[0].render())
+        if picture.dtype != np.uint8 or picture.ndim != 3:
+            raise ValueError(f"its pictures are {picture.dtype} of shape {picture.shape}")
+        return picture
+
     def _restart(self, index: int) -> NDArray[Any]:
         self._episode[index] += 1
         self._actions[index] = []
@@ -102,3 +126,21 @@ class GymnasiumEnv:
         if self._image:
             return np.asarray(observation)
         return np.asarray(gymnasium.spaces.flatten(self._space, observation), np.float32)
+
+
+def make(settings: EnvSettings, num_envs: int, seed: int, num_threads: int, pictured: bool) -> GymnasiumEnv:
+    """Copies of a registered environment; one that cannot draw itself although it should is a UsageError."""
+    del num_threads  # the copies are stepped by the caller
+    name = settings.name
+    if not pictured:
+        return GymnasiumEnv(name, num_envs, seed)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # what matters comes as an error too
+            env = GymnasiumEnv(name, num_envs, seed, render_mode="rgb_array")
+            env.frame()
+    except Exception as error:  # a third party's drawing may raise anything, most often because a package is missing
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        reason = reason.removeprefix(f"environment {name}: ")
+        raise UsageError(f"--video, --render: {name} cannot be drawn: {reason}") from None
+    return env

@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rlcb.config.schema import EnvConfig
-from rlcb.envs.base import EnvSpec, Step
-from rlcb.envs.families import procgen_game
+from rlcb.envs.base import EnvSettings, EnvSpec, Step
+from rlcb.envs.procgen_games import procgen_game
 from rlcb.errors import CheckpointUnusable, ResourceError
 
 APT = "apt-get update && apt-get install -y libgl1 libglib2.0-0 (as root)"
@@ -19,15 +18,18 @@ APT = "apt-get update && apt-get install -y libgl1 libglib2.0-0 (as root)"
 class ProcgenEnv:
     """`num_envs` copies of one Procgen game, stepped by the game's own threads (0: in the caller's)."""
 
-    def __init__(self, config: EnvConfig, num_envs: int, seed: int, num_threads: int):
-        self._env = _make(
+    def __init__(self, settings: EnvSettings, num_envs: int, seed: int, num_threads: int, pictured: bool = False):
+        """`pictured`: the copies can also draw themselves, in 512×512."""
+        self._made_with = (settings, seed, num_threads)
+        self._env = _procgen(
             num=num_envs,
-            env_name=procgen_game(config.name),
-            distribution_mode=config.distribution_mode,
-            num_levels=config.num_levels,
-            start_level=config.start_level,
+            env_name=procgen_game(settings.name),
+            distribution_mode=settings.distribution_mode,
+            num_levels=settings.num_levels,
+            start_level=settings.start_level,
             rand_seed=seed,
             num_threads=num_threads,
+            **({"render_mode": "rgb_array"} if pictured else {}),
         )
         self.num_envs = num_envs
         self.spec = EnvSpec((64, 64, 3), np.dtype(np.uint8), int(self._env.ac_space.eltype.n))
@@ -37,7 +39,7 @@ class ProcgenEnv:
         return self._env.observe()[1]["rgb"]  # type: ignore[no-any-return]
 
     def step(self, actions: NDArray[np.int64]) -> Step:
-        """Apply one action to each copy; Procgen flags its time-outs as ordinary ends, and so do we."""
+        """Apply one action to each copy; Procgen does not tell its time limits from other ends of episodes."""
         self._env.act(actions)
         rewards, observation, first = self._env.observe()
         return Step(observation["rgb"], rewards, first)
@@ -56,8 +58,28 @@ class ProcgenEnv:
         """End the games' threads."""
         self._env.close()
 
+    def completed(self) -> NDArray[np.bool_]:
+        """Whether each copy's last finished episode completed its level [B]."""
+        return np.array([info["prev_level_complete"] for info in self._env.get_info()], np.bool_)
 
-def _make(**options: Any) -> Any:
+    def only(self, copies: list[int]) -> "ProcgenEnv":
+        """These copies as they are, in an environment of their own; this one is closed."""
+        states = self.get_state()
+        self.close()
+        settings, seed, num_threads = self._made_with
+        smaller = ProcgenEnv(settings, len(copies), seed, num_threads)
+        smaller.set_state([states[copy] for copy in copies])
+        return smaller
+
+    def frame(self) -> NDArray[np.uint8]:
+        """A picture of the first copy."""
+        return np.asarray(self._env.get_info()[0]["rgb"])
+
+
+make = ProcgenEnv
+
+
+def _procgen(**options: Any) -> Any:
     """Procgen's own object. Every option was checked before: a wrong one would end the process inside the C++ code."""
     try:
         # gym, which procgen imports, prints a notice about itself.

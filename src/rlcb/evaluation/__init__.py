@@ -1,1 +1,1 @@
-"""Evaluation: a checkpoint in; episodes, figures and pictures out."""
+"""Evaluation: a checkpoint in; metrics of its episodes and pictures out."""

@@ -1,17 +1,17 @@
-"""Evaluation: a checkpoint in; episodes, figures and pictures out."""
+"""The steps of an evaluation: checks, policy, environments, episodes, results."""
 
 from typing import TYPE_CHECKING, Any
 
 from rlcb.config.schema import EnvConfig
 from rlcb.console import note
-from rlcb.envs.families import procgen_game
+from rlcb.envs.families import family_of, make_env
 from rlcb.errors import UsageError
 from rlcb.evaluation.request import Request, check_request
-from rlcb.evaluation.results import LINE
+from rlcb.evaluation.results import LINE, EvaluationFile, default_file
 from rlcb.hardware import prepare_process, resolve_device
 from rlcb.signals import StopRequest
 
-if TYPE_CHECKING:  # these import torch, whose number of threads must have been decided by then
+if TYPE_CHECKING:  # these import torch, which must not happen before the number of threads is set
     from rlcb.envs.base import EnvSpec
     from rlcb.evaluation.policy import LoadedPolicy
 
@@ -31,12 +31,13 @@ def evaluate(request: Request, titled: bool = False) -> int:
     from rlcb.evaluation.policy import build_policy, environment_for, find_policy
 
     torch.set_num_threads(threads)
-    device = resolve_device(request.device)
+    device = resolve_device(request.device, threads)
     trained = find_policy(request.checkpoint, request.algorithm)
     env, spec = environment_for(trained, request.env)
     tracks = _tracks(request, trained, env)
     policy = build_policy(trained, spec, device)
-    evaluator = Evaluator(request, trained, policy, spec.num_actions, device, threads, stop)
+    file = EvaluationFile(request.output or default_file(trained.path), trained.header())
+    evaluator = Evaluator(request, policy, spec.num_actions, device, threads, file, stop)
     window = _window(request, tracks[0][1])
     print(_header(request, trained, env, spec, device, titled), flush=True)
     if window:
@@ -51,13 +52,13 @@ def evaluate(request: Request, titled: bool = False) -> int:
 
 
 def _window(request: Request, config: EnvConfig) -> Any | None:
-    """A window, if one was asked for and can be had; an environment that is to be filmed must be drawable."""
-    from rlcb.evaluation.video import make_pictured, open_window
+    """A window, if one was asked for and can be opened; None otherwise. An environment to film must be drawable."""
+    from rlcb.evaluation.video import open_window
 
     if not request.render and not request.video:
         return None
     try:
-        make_pictured(config, 0).close()
+        make_env(config, 1, seed=0, num_threads=0, pictured=True).close()
         window = open_window() if request.render else None
     except UsageError as error:
         if request.video:
@@ -71,7 +72,7 @@ def _window(request: Request, config: EnvConfig) -> Any | None:
 
 def _tracks(request: Request, trained: "LoadedPolicy", env: EnvConfig) -> list[tuple[str, EnvConfig]]:
     """Which levels to play, in which order."""
-    if not procgen_game(env.name):
+    if not family_of(env.name).has_levels:
         if request.levels != "train":
             raise UsageError(f"--levels {request.levels}: {env.name} has no levels to tell apart, only Procgen has")
         return [("train", env)]

@@ -1,9 +1,10 @@
-"""Plays a policy's episodes and keeps what comes out: figures on disk and on screen, pictures."""
+"""Plays a policy's episodes, then writes and prints their metrics; also shows or films some."""
 
 import contextlib
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -12,61 +13,46 @@ from torch import nn
 
 from rlcb.config.schema import EnvConfig
 from rlcb.console import Console, warn
+from rlcb.envs.families import make_env
 from rlcb.errors import ResourceError
-from rlcb.evaluation.play import Actor, Tally, default_num_envs, make_watched, play, quotas_of, seeds_of
-from rlcb.evaluation.policy import LoadedPolicy
+from rlcb.evaluation.play import Actor, Tally, default_num_envs, play, quotas_of, seeds_of
 from rlcb.evaluation.request import Request
 from rlcb.evaluation.results import Evaluation, EvaluationFile, evaluation_of, interval_words, results_block
-from rlcb.evaluation.video import FPS, MAX_FRAMES, Frame, make_pictured, show, watch, write_video
+from rlcb.evaluation.video import FPS, MAX_FRAMES, Frame, show, watch, write_video
 from rlcb.signals import StopRequest
 
 WRITE_EVERY = 5.0  # seconds between partial results
 _STREAMS = {"train": 0, "unseen": 1, "pictures": 2}
 
 
+@dataclass
 class Evaluator:
-    """Plays a policy on one set of levels after the other and keeps the results."""
+    """Plays a policy on one set of levels after the other and stores the results."""
 
-    def __init__(
-        self,
-        request: Request,
-        trained: LoadedPolicy,
-        policy: nn.Module,
-        num_actions: int,
-        device: str,
-        threads: int,
-        stop: StopRequest,
-    ):
-        self.request, self.stop = request, stop
-        self._policy, self._num_actions, self._device, self._threads = policy, num_actions, device, threads
-        beside = trained.path.with_name(f"{trained.path.stem}_evaluation.json")
-        self._file = EvaluationFile(
-            request.output or beside,
-            {
-                "checkpoint": trained.path.name,
-                "checkpoint_sha256": trained.sha256,
-                "algorithm": trained.algorithm,
-                "mode": trained.mode,
-                "env_steps": trained.env_steps,
-            },
-        )
-        self._gaps: list[dict[str, Any]] = []
-        self._stored = False
-        self._cut = False  # whether something asked for was left out because of a signal
+    request: Request
+    policy: nn.Module
+    num_actions: int
+    device: str
+    threads: int
+    file: EvaluationFile
+    stop: StopRequest
+    _gaps: list[dict[str, Any]] = field(default_factory=list)
+    _stored: bool = False
+    _cut: bool = False  # something that was asked for was left out because of a signal
 
     def actor(self, seed: int) -> Actor:
-        """The policy, choosing actions the way it was asked for."""
+        """The policy with the requested choice of actions: the likeliest, or drawn with this seed."""
         generator = None if self.request.deterministic else torch.Generator().manual_seed(seed)
-        return Actor(self._policy, self._num_actions, self._device, generator)
+        return Actor(self.policy, self.num_actions, self.device, generator)
 
     def track(self, levels: str, config: EnvConfig, title: str) -> None:
-        """Play all episodes on these levels, write and print what came out; a signal ends it early."""
+        """Play all episodes on these levels, write and print their metrics; a signal ends it early."""
         if self._cut or self.stop.signal:
             self._cut = True
             return
         num_envs = self.request.num_envs or default_num_envs(self.request.num_episodes)
         acting, seed = seeds_of(self.request.seed, _STREAMS[levels])
-        env = make_watched(config, num_envs, seed, self._threads if self._threads > 1 else 0)
+        env = make_env(config, num_envs, seed, self.threads if self.threads > 1 else 0)
         started = written = time.perf_counter()
         stored = 0
         with (
@@ -80,15 +66,15 @@ class Evaluator:
                 if self._cut:
                     break
                 if now - written >= WRITE_EVERY and stored < tally.finished < tally.planned:
-                    self._file.put(self._figures(levels, config, tally, now - started))
+                    self.file.put(self._metrics(levels, config, tally, now - started))
                     written, stored = now, tally.finished
         if tally.finished:
-            evaluation = self._figures(levels, config, tally, time.perf_counter() - started)
-            self._gaps = self._file.put(evaluation)
+            evaluation = self._metrics(levels, config, tally, time.perf_counter() - started)
+            self._gaps = self.file.put(evaluation)
             self._stored = True
             print(f"\n{results_block(evaluation, tally.planned, title)}", flush=True)
 
-    def _figures(self, levels: str, config: EnvConfig, tally: Tally, seconds: float) -> Evaluation:
+    def _metrics(self, levels: str, config: EnvConfig, tally: Tally, seconds: float) -> Evaluation:
         played = {
             "levels": levels,
             "policy": self.request.policy,
@@ -99,15 +85,15 @@ class Evaluator:
         return evaluation_of(config, played, tally.rewards, tally.lengths, tally.completed, tally.steps, seconds)
 
     def conclude(self, env: EnvConfig) -> None:
-        """Say how train and unseen levels differ, and where everything is written."""
+        """Print the difference between train and unseen levels, and where the results are."""
         for gap in self._gaps:
             if self.request.levels == "both" and [gap["env"], gap["policy"]] == [env.name, self.request.policy]:
                 interval = interval_words(gap["ci95"])
                 print(f"Generalization Gap (train - unseen): {gap['gap']:.2f} (95% interval {interval})", flush=True)
         if not self._stored:
             print("Interrupted before an episode had finished: nothing was written", flush=True)
-        elif self._file.problem is None:
-            print(f"{'Interrupted. ' if self._cut else ''}Results saved to: {self._file.path}", flush=True)
+        elif self.file.problem is None:
+            print(f"{'Interrupted. ' if self._cut else ''}Results saved to: {self.file.path}", flush=True)
 
     def show(self, window: Any, config: EnvConfig) -> None:
         """Play some episodes in the window; they are not counted."""
@@ -123,9 +109,9 @@ class Evaluator:
         print(f"Video saved to: {path} ({count / FPS:.0f} s{whole})", flush=True)
 
     def _frames(self, config: EnvConfig) -> Iterator[Frame]:
-        """Pictures of the policy at play, as long as no signal comes."""
+        """Pictures of the policy's episodes, as long as no signal comes."""
         acting, seed = seeds_of(self.request.seed, _STREAMS["pictures"])
-        with contextlib.closing(make_pictured(config, seed)) as env:
+        with contextlib.closing(make_env(config, 1, seed, num_threads=0, pictured=True)) as env:
             for frame in watch(env, self.actor(acting)):
                 yield frame
                 if self.stop.signal:
@@ -133,9 +119,9 @@ class Evaluator:
                     return
 
     def exit_code(self) -> int:
-        """0, or what a signal asks for; results that could not be written are an error now that they are printed."""
-        if self._file.problem:
-            problem = f"{self._file.problem}; --output FILE writes the results elsewhere"
+        """0, or the code of a signal; results that were printed but could not be written raise ResourceError."""
+        if self.file.problem:
+            problem = f"{self.file.problem}; --output FILE writes the results elsewhere"
             if not self._cut:
                 raise ResourceError(problem)
             warn(problem)
@@ -148,10 +134,11 @@ class _Progress:
     def __init__(self) -> None:
         self._console = Console("Evaluating")
         self._bar = sys.stdout.isatty()
-        self._drawn, self._tenth = 0.0, 0
+        self._drawn = 0.0  # when
+        self._tenth = 0
 
     def move(self, finished: int, planned: int, now: float) -> None:
-        """Show how many episodes are done; drawing is not free, so not at every step."""
+        """Show how many episodes are done, not at every step because drawing costs time."""
         if self._bar and (now - self._drawn > 0.1 or finished == planned):
             self._drawn = now
             self._console.progress(finished / planned, f"{finished}/{planned}")
@@ -161,5 +148,5 @@ class _Progress:
             self._console.line(f"Evaluating: {finished}/{planned} episodes")
 
     def close(self) -> None:
-        """Go on below the bar."""
+        """End the bar."""
         self._console.close()

@@ -9,63 +9,10 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from rlcb.config.schema import EnvConfig
-from rlcb.envs.base import refuse_infinite
+from rlcb.envs.base import VectorEnv, refuse_infinite
 from rlcb.envs.episodes import Episode, EpisodeCounter
-from rlcb.envs.families import procgen_game
-from rlcb.envs.gymnasium import GymnasiumEnv
-from rlcb.envs.procgen import ProcgenEnv
 
-_STREAM = 0x5EED  # keeps these random numbers apart from training's, whatever the seeds
-
-
-class WatchedProcgen(ProcgenEnv):
-    """Procgen that also tells whether levels were completed, and can go on with some of its copies alone."""
-
-    def __init__(self, config: EnvConfig, num_envs: int, seed: int, num_threads: int):
-        super().__init__(config, num_envs, seed, num_threads)
-        self._settings = (config, seed, num_threads)
-
-    def completed(self) -> NDArray[np.bool_]:
-        """For each copy, whether its last finished episode completed the level [B]."""
-        return np.array([info["prev_level_complete"] for info in self._env.get_info()], np.bool_)
-
-    def only(self, copies: list[int]) -> "WatchedProcgen":
-        """These copies as they are, in an environment of their own; this one is closed."""
-        states = self.get_state()
-        self.close()
-        config, seed, num_threads = self._settings
-        smaller = WatchedProcgen(config, len(copies), seed, num_threads)
-        smaller.set_state([states[copy] for copy in copies])
-        return smaller
-
-
-class WatchedGymnasium(GymnasiumEnv):
-    """A Gymnasium environment that can go on with some of its copies alone."""
-
-    def completed(self) -> None:
-        """Gymnasium knows no levels."""
-
-    def only(self, copies: list[int]) -> "WatchedGymnasium":
-        """Go on with these copies; the others are closed."""
-        for index in set(range(self.num_envs)) - set(copies):
-            self._envs[index].close()
-        self.num_envs, self._observations = len(copies), self._observations[copies]
-        self._envs = [self._envs[copy] for copy in copies]
-        self._identity = [self._identity[copy] for copy in copies]
-        self._episode = [self._episode[copy] for copy in copies]
-        self._actions = [self._actions[copy] for copy in copies]
-        return self
-
-
-Watched = WatchedProcgen | WatchedGymnasium
-
-
-def make_watched(config: EnvConfig, num_envs: int, seed: int, num_threads: int) -> Watched:
-    """The environments to evaluate in."""
-    if procgen_game(config.name):
-        return WatchedProcgen(config, num_envs, seed, num_threads)
-    return WatchedGymnasium(config.name, num_envs, seed)
+_STREAM = 0x5EED  # separates these random numbers from training's, whatever the seeds
 
 
 @dataclass(frozen=True)
@@ -79,7 +26,7 @@ class Actor:
 
     @torch.inference_mode()
     def act(self, observations: NDArray[Any], envs: NDArray[np.int64], num_envs: int) -> NDArray[np.int64]:
-        """Actions [n] for the observations [n, …] of the given ones of all `num_envs` envs."""
+        """Actions [n] for observations [n, …]; `envs` are their places among all `num_envs` envs."""
         scores = self.policy(torch.from_numpy(observations).to(self.device))[0]
         if self.generator is not None:
             # Drawn for all envs at every step: what one env draws does not depend on which others have finished.
@@ -92,22 +39,19 @@ class Tally:
     """The episodes that count, each env's in their order."""
 
     def __init__(self, quotas: list[int]):
-        self.quotas, self.steps, self.finished = quotas, 0, 0
-        self._rewards: list[list[float]] = [[] for _ in quotas]
-        self._lengths: list[list[int]] = [[] for _ in quotas]
-        self._completed: list[list[bool]] = [[] for _ in quotas]
+        self.quotas = quotas
+        self.steps = 0
+        self.finished = 0
+        self._episodes: list[list[tuple[float, int, bool | None]]] = [[] for _ in quotas]
 
     def missing(self, env: int) -> int:
         """Episodes that an env still has to play."""
-        return self.quotas[env] - len(self._rewards[env])
+        return self.quotas[env] - len(self._episodes[env])
 
     def add(self, env: int, reward: float, length: int, completed: bool | None) -> None:
         """Count one episode."""
         self.finished += 1
-        self._rewards[env].append(reward)
-        self._lengths[env].append(length)
-        if completed is not None:
-            self._completed[env].append(completed)
+        self._episodes[env].append((reward, length, completed))
 
     @property
     def planned(self) -> int:
@@ -117,29 +61,29 @@ class Tally:
     @property
     def rewards(self) -> list[float]:
         """Returns of the finished episodes, env by env."""
-        return [value for values in self._rewards for value in values]
+        return [reward for episodes in self._episodes for reward, _, _ in episodes]
 
     @property
     def lengths(self) -> list[int]:
         """Lengths of the same episodes in steps."""
-        return [value for values in self._lengths for value in values]
+        return [length for episodes in self._episodes for _, length, _ in episodes]
 
     @property
     def completed(self) -> list[bool]:
-        """Whether each of them completed its level; empty where the environment does not know."""
-        return [value for values in self._completed for value in values]
+        """Whether each of them completed its level; empty where there are no levels."""
+        return [done for episodes in self._episodes for _, _, done in episodes if done is not None]
 
 
 def default_num_envs(episodes: int, at_most: int = 128) -> int:
-    """The largest number of envs that shares the episodes evenly; without a good one, the largest at all."""
+    """The largest number of envs that shares the episodes evenly; where that is small, `at_most`."""
     even = max(n for n in range(1, min(episodes, at_most) + 1) if episodes % n == 0)
     return even if even >= min(episodes, at_most // 4) else at_most
 
 
 def quotas_of(episodes: int, num_envs: int) -> list[int]:
-    """How many episodes each env plays: equal shares, the first envs one more where that does not come out even."""
+    """How many episodes each env plays: equal shares; the first envs play one of the rest each."""
     share, rest = divmod(episodes, num_envs)
-    return [share + (index < rest) for index in range(num_envs)]
+    return [share + 1 if index < rest else share for index in range(num_envs)]
 
 
 def seeds_of(seed: int, stream: int) -> tuple[int, int]:
@@ -148,13 +92,13 @@ def seeds_of(seed: int, stream: int) -> tuple[int, int]:
     return int(acting), int(envs >> 1)
 
 
-def play(env: Watched, actor: Actor, quotas: list[int]) -> Generator[Tally]:
+def play(env: VectorEnv, actor: Actor, quotas: list[int]) -> Generator[Tally]:
     """Play until every env has filled its quota; yields the same tally after every step. Closes `env`.
 
     Counting the first episodes to finish would prefer short ones. A quota per env takes every episode that was begun.
     """
     tally, counter = Tally(quotas), EpisodeCounter(env.num_envs)
-    envs = active = np.arange(env.num_envs)  # `envs`: who is in `env`; `active`: places in it whose quota is not full
+    envs = active = np.arange(env.num_envs)  # `envs`: numbers of those in `env`; `active`: places with a quota left
     observations = env.observe()
     try:
         while len(active):
@@ -169,7 +113,7 @@ def play(env: Watched, actor: Actor, quotas: list[int]) -> Generator[Tally]:
                 _count(ended, envs, tally, env.completed())
                 active = np.flatnonzero([tally.missing(number) for number in envs.tolist()])
             if 0 < 2 * len(active) <= env.num_envs:
-                # Few are left: stepping the finished ones along would soon cost more than those that count.
+                # Half of them or more are finished: stepping those too would cost more than making a smaller set.
                 env, counter, envs = env.only(active.tolist()), _counter_of(counter, active), envs[active]
                 observations, active = env.observe(), np.arange(env.num_envs)
             yield tally
@@ -187,7 +131,8 @@ def _count(ended: list[Episode], envs: NDArray[np.int64], tally: Tally, complete
 
 
 def _counter_of(counter: EpisodeCounter, places: NDArray[np.int64]) -> EpisodeCounter:
-    """A counter that goes on with some of another's envs."""
+    """A counter that continues some of another's envs."""
     smaller = EpisodeCounter(len(places))
-    smaller.load({key: [values[place] for place in places.tolist()] for key, values in counter.state().items()})
+    returns, lengths = counter.state()
+    smaller.load([returns[place] for place in places.tolist()], [lengths[place] for place in places.tolist()])
     return smaller

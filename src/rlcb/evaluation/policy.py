@@ -1,4 +1,4 @@
-"""A trained policy: found on disk, verified, and built again."""
+"""A trained policy: finding its checkpoint, verifying it, building the network."""
 
 import contextlib
 import hashlib
@@ -11,13 +11,14 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from rlcb.config.registry import MODES
 from rlcb.config.schema import EnvConfig
 from rlcb.console import note, warn
 from rlcb.envs.base import EnvSpec
-from rlcb.envs.families import canonical_env_name, modes_of, procgen_game, spec_of
+from rlcb.envs.families import canonical_env_name, missing_mode, spec_of
 from rlcb.errors import CheckpointUnusable, RlcbError, UsageError
 from rlcb.networks import make_network
-from rlcb.run.checkpoint import MODES, load_checkpoint, load_newest
+from rlcb.run.checkpoint import load_checkpoint, load_newest
 from rlcb.run.directory import read_run
 
 BENCHMARKS = Path("benchmarks")  # where runs go unless told otherwise
@@ -37,6 +38,11 @@ class LoadedPolicy:
     env_steps: int
     weights: dict[str, Tensor]
 
+    def header(self) -> dict[str, Any]:
+        """What an evaluation file says about the checkpoint."""
+        kept = {name: getattr(self, name) for name in ("algorithm", "mode", "env_steps")}
+        return {"checkpoint": self.path.name, "checkpoint_sha256": self.sha256, **kept}
+
 
 def find_policy(where: Path | None, algorithm: str | None) -> LoadedPolicy:
     """The checkpoint in this file or directory, by default the newest under ./benchmarks."""
@@ -52,7 +58,7 @@ def find_policy(where: Path | None, algorithm: str | None) -> LoadedPolicy:
 
 
 def _newest_in(where: Path, algorithm: str | None) -> LoadedPolicy:
-    """The newest whole checkpoint of the run in a directory, or of the run last written to below it."""
+    """The newest undamaged checkpoint of the run in a directory, or of the newest run below it."""
     files = [path for folder in _folders(where) for path in folder.rglob("*.pt") if _NAME.fullmatch(path.name)]
     wanted = [path for path in files if algorithm in (None, _algorithm_of(path))]
     if not wanted:
@@ -64,7 +70,7 @@ def _newest_in(where: Path, algorithm: str | None) -> LoadedPolicy:
     path, content = load_newest(last.parent, _algorithm_of(last), warn)
     final = path.with_name(re.sub(r"_step_\d+\.pt$", "_final.pt", path.name))
     if final != path and final.is_file():
-        with contextlib.suppress(CheckpointUnusable):  # it has been reported by then
+        with contextlib.suppress(CheckpointUnusable):  # load_newest has reported it
             other = load_checkpoint(final)
             if other["meta"]["env_steps"] == content["meta"]["env_steps"]:
                 path, content = final, other
@@ -72,7 +78,7 @@ def _newest_in(where: Path, algorithm: str | None) -> LoadedPolicy:
 
 
 def _folders(where: Path) -> Iterable[Path]:
-    """Where a directory's checkpoints may be: in it, or where the configuration of the run in it put them."""
+    """The folders of a directory's checkpoints: itself, and the one that the configuration of the run in it names."""
     yield where
     if (where / "run.json").is_file() and (where / "config.yaml").is_file():
         elsewhere = read_run(where)[0].logging.checkpoint_dir
@@ -87,7 +93,8 @@ def _algorithm_of(path: Path) -> str:
 
 def _read(path: Path, content: dict[str, Any]) -> LoadedPolicy:
     meta, match = content["meta"], _NAME.fullmatch(path.name)
-    mode = match["mode"] if match else MODES[len(content["workers"]) > 1]
+    mode = "parallel" if len(content["workers"]) > 1 else "sequential"
+    mode = match["mode"] if match else mode
     try:
         config = json.loads(meta["config"])
         return LoadedPolicy(
@@ -110,10 +117,8 @@ def environment_for(trained: LoadedPolicy, name: str | None) -> tuple[EnvConfig,
         env = trained.env.model_copy(update={"name": canonical_env_name(name or trained.env.name)})
     except UsageError as error:
         raise UsageError(f"--env: {error}" if name else f"{trained.path}: {error}") from None
-    game = procgen_game(env.name)
-    if game and env.distribution_mode not in modes_of(game):
-        modes = ", ".join(modes_of(game))
-        raise UsageError(f"--env: {game} has no mode {env.distribution_mode!r}, which the run used; it has {modes}")
+    if problem := missing_mode(env):
+        raise UsageError(f"--env: the run's distribution mode does not exist there: {problem}")
     found = spec_of(env)
     if env.name != trained.env.name:
         expected = spec_of(trained.env)

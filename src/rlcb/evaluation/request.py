@@ -1,4 +1,4 @@
-"""What an evaluation is asked to do, and whether that can be done."""
+"""What an evaluation is asked to do, and checks that it can be done."""
 
 import tempfile
 from dataclasses import dataclass
@@ -31,12 +31,12 @@ class Request:
 
     @property
     def policy(self) -> str:
-        """How actions are chosen, in a word."""
+        """How actions are chosen: deterministic or sampled."""
         return "deterministic" if self.deterministic else "sampled"
 
 
 def check_request(request: Request) -> None:
-    """Refuse what could not work in the end."""
+    """Raise an error for what would fail only after all episodes were played."""
     if request.num_envs is not None and request.num_envs > request.num_episodes:
         raise UsageError(
             f"--num-envs {request.num_envs}: more than the {request.num_episodes} episodes; at most one env for each"
@@ -51,7 +51,7 @@ def check_request(request: Request) -> None:
 
 
 def check_writable(flag: str, path: Path) -> None:
-    """Refuse a file that could not be written in the end."""
+    """Raise an error if the file cannot be written."""
     if path.is_dir() or not path.parent.is_dir():
         raise UsageError(f"{flag} {path}: {'is a directory' if path.is_dir() else f'there is no folder {path.parent}'}")
     try:

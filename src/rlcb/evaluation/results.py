@@ -1,4 +1,4 @@
-"""An evaluation in figures: mean, intervals, scores; the JSON file beside the checkpoint and the block on screen."""
+"""Metrics of an evaluation: mean, intervals, scores; the JSON file beside the checkpoint and the block on screen."""
 
 import json
 import math
@@ -12,8 +12,7 @@ import numpy as np
 from rlcb.analysis.intervals import student_interval, welch_error
 from rlcb.config.schema import EnvConfig
 from rlcb.console import warn
-from rlcb.envs.families import procgen_game
-from rlcb.envs.score_ranges import has_success, normalized_score
+from rlcb.envs.families import family_of, has_success, normalized_score
 from rlcb.errors import ResourceError
 from rlcb.files import write_json
 
@@ -54,7 +53,7 @@ def sample_deviation(values: Sequence[float]) -> float | None:
     """Standard deviation with ddof 1; None for fewer than two values."""
     if len(values) < 2:
         return None
-    # Equal values must not round to a spread.
+    # Rounding must not give equal values a deviation.
     return float(np.std(values, ddof=1)) if min(values) < max(values) else 0.0
 
 
@@ -67,16 +66,16 @@ def evaluation_of(
     steps: int,
     seconds: float,
 ) -> Evaluation:
-    """All figures of the episodes; `played` says how they came about (levels, policy, seed, …)."""
-    procgen = procgen_game(env.name) is not None
-    mode = env.distribution_mode if procgen else None
+    """All metrics of the episodes; `played` says how they were played (levels, policy, seed, …)."""
+    has_levels = family_of(env.name).has_levels
+    mode = env.distribution_mode if has_levels else None
     mean, successes = float(np.mean(rewards)), sum(completed)
     success = has_success(env.name)
     return {
         "env": env.name,
         "levels": played["levels"],
-        "num_levels": env.num_levels if procgen else None,
-        "start_level": env.start_level if procgen else None,
+        "num_levels": env.num_levels if has_levels else None,
+        "start_level": env.start_level if has_levels else None,
         "distribution_mode": mode,
         "policy": played["policy"],
         "seed": played["seed"],
@@ -102,12 +101,12 @@ def evaluation_of(
 
 
 def gaps_of(evaluations: list[Evaluation]) -> list[dict[str, Any]]:
-    """Mean on training levels minus mean on unseen ones, wherever both were evaluated to the end."""
+    """Mean on training levels minus mean on unseen ones, wherever both evaluations are complete."""
     whole = {(e["env"], e["policy"], e["levels"]): e for e in evaluations if e["complete"]}
     gaps = []
     for (env, policy, levels), train in whole.items():
         unseen = whole.get((env, policy, "unseen"))
-        # A run on all levels has no unseen ones: the difference of its two samples would be mere chance.
+        # A run on all levels has no unseen ones: its two samples differ by chance alone.
         if levels == "train" and unseen and train["num_levels"]:
             interval = difference_interval(train["rewards"], unseen["rewards"])
             gap = train["mean_reward"] - unseen["mean_reward"]
@@ -115,19 +114,25 @@ def gaps_of(evaluations: list[Evaluation]) -> list[dict[str, Any]]:
     return gaps
 
 
-class EvaluationFile:
-    """The JSON file of one checkpoint's evaluations: a new one takes the place of the same kind, others stay.
+def default_file(checkpoint: Path) -> Path:
+    """The file for the evaluations of a checkpoint, beside it."""
+    return checkpoint.with_name(f"{checkpoint.stem}_evaluation.json")
 
-    One that was cut short never takes the place of a whole one: it stands beside it until it is whole itself.
+
+class EvaluationFile:
+    """The JSON file of one checkpoint's evaluations: a new one replaces that of the same env, levels and policy.
+
+    An incomplete evaluation never replaces a complete one; both are kept until the new one is complete, too.
     """
 
     def __init__(self, path: Path, header: dict[str, Any]):
         """`header`: checkpoint, checkpoint_sha256, algorithm, mode, env_steps."""
-        self.path, self._header = path, header
+        self.path = path
+        self._header = header
         self.problem: ResourceError | None = None
 
     def put(self, evaluation: Evaluation) -> list[dict[str, Any]]:
-        """Write it with what the file holds already; returns the gaps. A failure is kept in `problem`."""
+        """Add an evaluation to the file; returns the gaps. A failure is kept in `problem`."""
         kind = [evaluation[key] for key in ("env", "levels", "policy")]
         spares_whole = not evaluation["complete"]
         others = [
@@ -146,7 +151,7 @@ class EvaluationFile:
         return gaps
 
     def _stored(self) -> list[Evaluation]:
-        """What the file holds about this very checkpoint."""
+        """The evaluations of this checkpoint, identified by its hash, that the file holds."""
         if not self.path.exists():
             return []
         try:
@@ -154,7 +159,7 @@ class EvaluationFile:
             if document["schema"] != SCHEMA:
                 raise ValueError(f"schema {document['schema']}")
             evaluations = document["evaluations"]
-            gaps_of(evaluations)  # touches every field that is needed later
+            gaps_of(evaluations)  # raises if a field that is needed later is missing
             return list(evaluations) if document["checkpoint_sha256"] == self._header["checkpoint_sha256"] else []
         except (OSError, ValueError, KeyError, TypeError) as error:
             warn(f"{self.path}: earlier evaluations cannot be read and are replaced ({type(error).__name__}: {error})")
@@ -162,7 +167,7 @@ class EvaluationFile:
 
 
 def results_block(evaluation: Evaluation, planned: int, title: str) -> str:
-    """What a person sees of one evaluation."""
+    """The block of one evaluation on the screen."""
     e = evaluation
     partial = "" if e["complete"] else f" of {planned} (stopped early: short episodes are over-represented)"
     lines = [

@@ -1,4 +1,4 @@
-"""Pictures of a policy at play: a video file, or a window on the screen."""
+"""Pictures of a policy's episodes: a video file, or a window on the screen."""
 
 import contextlib
 import itertools
@@ -17,10 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rlcb.config.schema import EnvConfig
-from rlcb.envs.families import procgen_game
-from rlcb.envs.gymnasium import GymnasiumEnv
-from rlcb.envs.procgen import ProcgenEnv
+from rlcb.envs.base import VectorEnv
 from rlcb.errors import ResourceError, UsageError
 from rlcb.files import TEMPORARY
 
@@ -38,66 +35,7 @@ _GIF_DELAYS = (70, 60, 70)  # GIF counts in hundredths of a second: three such f
 Frame = NDArray[np.uint8]
 
 
-class PicturedProcgen(ProcgenEnv):
-    """One copy of a game that also draws itself in 512×512."""
-
-    def __init__(self, config: EnvConfig, seed: int):
-        super().__init__(config, 1, seed, 0)
-        self.close()
-        from procgen import ProcgenGym3Env
-
-        self._env = ProcgenGym3Env(
-            num=1,
-            env_name=procgen_game(config.name),
-            distribution_mode=config.distribution_mode,
-            num_levels=config.num_levels,
-            start_level=config.start_level,
-            rand_seed=seed,
-            num_threads=0,
-            render_mode="rgb_array",
-        )
-
-    def frame(self) -> Frame:
-        """The picture of this moment."""
-        return np.asarray(self._env.get_info()[0]["rgb"])
-
-
-class PicturedGymnasium(GymnasiumEnv):
-    """One copy of a Gymnasium environment that also draws itself."""
-
-    def __init__(self, name: str, seed: int):
-        super().__init__(name, 1, seed)
-        self.close()
-        import gymnasium
-
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # what matters comes as an error too
-                self._envs = [gymnasium.make(name, render_mode="rgb_array")]
-            self._episode = [-1]
-            self._observations[0] = self._restart(0)
-            self.frame()
-        except Exception as error:  # a third party's drawing may raise anything, most often for want of a package
-            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-            raise UsageError(f"--video, --render: {name} cannot be drawn: {reason}") from None
-
-    def frame(self) -> Frame:
-        """The picture of this moment."""
-        picture = np.asarray(self._envs[0].render())
-        if picture.dtype != np.uint8 or picture.ndim != 3:
-            raise ValueError(f"its pictures are {picture.dtype} of shape {picture.shape}")
-        return picture
-
-
-Pictured = PicturedProcgen | PicturedGymnasium
-
-
-def make_pictured(config: EnvConfig, seed: int) -> Pictured:
-    """A copy of the environment that can be watched."""
-    return PicturedProcgen(config, seed) if procgen_game(config.name) else PicturedGymnasium(config.name, seed)
-
-
-def watch(env: Pictured, actor: "Actor", episodes: int = EPISODES, max_frames: int = MAX_FRAMES) -> Iterator[Frame]:
+def watch(env: VectorEnv, actor: "Actor", episodes: int = EPISODES, max_frames: int = MAX_FRAMES) -> Iterator[Frame]:
     """The pictures of some whole episodes, or as much of them as the limit allows."""
     everyone = np.zeros(1, np.int64)
     observations = env.observe()
@@ -112,7 +50,7 @@ def watch(env: Pictured, actor: "Actor", episodes: int = EPISODES, max_frames: i
 
 
 def check_encoder(path: Path) -> None:
-    """Refuse a kind of file that is not known, or that nothing here can make."""
+    """Raise UsageError for a kind of file that is unknown, or whose encoder is not installed."""
     if path.suffix.lower() not in ENDINGS:
         raise UsageError(f"--video {path}: the name must end in {' or '.join(ENDINGS)}")
     if path.suffix.lower() == ".gif" and find_spec("PIL") is None:
@@ -148,7 +86,7 @@ def write_video(path: Path, frames: Iterable[Frame]) -> int:
 def _write_gif(path: Path, frames: Iterable[Frame]) -> int:
     from PIL import Image
 
-    # Without dithering: grain that changes from frame to frame would double the file.
+    # Without dithering, whose pattern changes from frame to frame and would double the file.
     method, dither = Image.Quantize.FASTOCTREE, Image.Dither.NONE
     pictures = [Image.fromarray(frame).quantize(128, method=method, dither=dither) for frame in frames]
     delays = list(itertools.islice(itertools.cycle(_GIF_DELAYS), len(pictures)))
@@ -165,7 +103,7 @@ def _write_mp4(path: Path, frames: Iterable[Frame]) -> int:
     even = ["-vf", "pad=ceil(iw/2)*2:ceil(ih/2)*2", "-movflags", "+faststart"]
     count = 0
     with tempfile.TemporaryFile() as complaints:
-        # A session of its own: Ctrl-C is ours to handle, the file is finished first.
+        # In a session of its own Ctrl-C does not reach it: this process handles it and finishes the file first.
         encoder = subprocess.Popen(
             [find_ffmpeg() or "ffmpeg", *words.split(), *even, str(path)],
             stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=complaints, start_new_session=True,
@@ -178,7 +116,7 @@ def _write_mp4(path: Path, frames: Iterable[Frame]) -> int:
         except BrokenPipeError:
             count = 0
         finally:
-            with contextlib.suppress(BrokenPipeError):  # it is gone already, and its exit status says why
+            with contextlib.suppress(BrokenPipeError):  # it has ended, and its exit status says why
                 encoder.stdin.close()
             failed = encoder.wait() != 0
         if failed or not count:
@@ -198,7 +136,7 @@ def open_window() -> Any | str:
             from gym3.internal.renderer import Renderer
 
             return Renderer(width=_WINDOW, height=_WINDOW)
-    except Exception as error:  # drivers and toolkits fail in every way there is
+    except Exception as error:  # drivers and toolkits may raise anything
         return str(error).splitlines()[0] if str(error) else type(error).__name__
 
 
@@ -215,4 +153,4 @@ def show(window: Any, frames: Iterable[Frame]) -> None:
             break
         due += 1 / FPS
         time.sleep(max(due - time.perf_counter(), 0.0))
-    glfw.terminate()  # the window has no way of its own to be closed
+    glfw.terminate()  # the window has no method to close it

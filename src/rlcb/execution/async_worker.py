@@ -1,50 +1,37 @@
-"""A worker process of the asynchronous execution. `python -m rlcb.execution.async_worker`."""
+"""The role `async_worker`: acts, computes a gradient and applies it to shared parameters, waiting for nobody (A3C)."""
 
-from multiprocessing.connection import Connection
-from typing import TYPE_CHECKING, Any
-
-from rlcb.execution.entry import serve
+from rlcb.comm.control import Heartbeat
+from rlcb.execution.entry import WorkerContext
+from rlcb.execution.loop import learn
 from rlcb.execution.messages import Applied, AsyncSetup, Go, OutOfWork, Started
+from rlcb.execution.schedule import Schedule
+from rlcb.execution.worker import Worker
 
-if TYPE_CHECKING:
-    from rlcb.comm.process_group import Control
 
-
-def work(channel: "Connection[Any, Any]", setup: AsyncSetup, control: "Control") -> None:
-    """Act, compute a gradient, apply it, report; again, as long as there is work, and waiting for nobody."""
-    from rlcb.execution.loop import Pace, one_update, refuse_divergence
-    from rlcb.execution.state import Worker
-
-    group = _parameters(setup, control)
-    threads = setup.num_threads if setup.num_threads > 1 else 0
-    worker = Worker(setup.config, "cpu", threads, group, setup.seed_key)
-    worker.normalizer.moments = setup.moments
+def work(context: WorkerContext, setup: AsyncSetup) -> None:
+    """Act, compute a gradient, apply it, report; again, as long as there is work."""
+    channel, control, config = context.channel, context.control, setup.config
+    parameters = context.parameters(setup)
+    worker = Worker(
+        config,
+        env_threads=setup.num_threads if setup.num_threads > 1 else 0,
+        rank=setup.index,
+        seed_key=setup.seed_key,
+        attach=parameters.attach,
+        heartbeat=Heartbeat(control, setup.index),
+    )
+    worker.normalizer.moments = setup.reward_moments
     channel.send(Started(worker.num_envs))
     while True:
         go: Go = channel.recv()
-        pace = Pace(setup.config, go.zero)
-        group.refresh()
-        while not control.stop and group.take():
-            fraction = pace.fraction(setup.steps_before + group.applied() * setup.config.rollout_size)
-            update, episodes, spent = one_update(worker, fraction)
-            refuse_divergence(worker.progress, update, setup.folder, rank=0)
+        schedule = Schedule(config, go.zero)
+        parameters.refresh()
+        while not control.stop and parameters.take():
+            fraction = schedule.fraction(setup.steps_before + parameters.applied() * config.rollout_size)
+            rollout = worker.collector.collect()
+            update, seconds = learn(worker, rollout, schedule.learning_rate(fraction), setup.dumps)
             if update.skipped_steps:
-                group.refresh()  # the others may have moved on from what this gradient was taken at
-            lag, moments = group.lag, worker.normalizer.moments
-            channel.send(Applied(update.metrics, spent, update.skipped_steps, episodes, lag, moments))
+                parameters.refresh()  # the others may have moved on from what this gradient was taken at
+            episodes, moments = worker.collector.episodes, worker.normalizer.moments
+            channel.send(Applied(update.metrics, seconds, update.skipped_steps, episodes, parameters.lag, moments))
         channel.send(OutOfWork())
-
-
-def _parameters(setup: AsyncSetup, control: "Control") -> Any:
-    """The parameters that all workers move: in shared memory, or kept by somebody on a cluster."""
-    if setup.config.parallel.cluster:
-        from rlcb.cluster.parameter_server import RemoteParameters
-
-        return RemoteParameters(setup.keeper, control, setup.worker)
-    from rlcb.comm.shared_parameters import SharedParameters, WorkCounter
-
-    return SharedParameters(control, setup.worker, setup.parameters, work=WorkCounter(setup.work))
-
-
-if __name__ == "__main__":
-    serve(work)

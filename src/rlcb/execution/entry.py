@@ -1,38 +1,115 @@
-"""What every child process of a supervisor does first and last."""
+"""The program that every worker process runs: `python -m rlcb.execution.entry ROLE …`, started by a LocalPool.
+
+Nothing here imports numpy or torch before threads and allocator are set: both read their settings when they load.
+"""
 
 import os
 import signal
 import sys
-from collections.abc import Callable
+from importlib import import_module
 from multiprocessing.connection import Connection
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from rlcb.errors import RlcbError
-from rlcb.execution.messages import Failed
 from rlcb.hardware import prepare_process
 from rlcb.signals import die_with
 
 if TYPE_CHECKING:
-    from rlcb.comm.process_group import Control
+    from rlcb.comm.control import Control
+    from rlcb.comm.rollout_slots import RolloutTransport
+    from rlcb.comm.shared_parameters import AsyncParameters
+    from rlcb.envs.base import EnvSpec
+    from rlcb.execution.messages import ActorSetup, AsyncSetup
+
+# Each role is a module of this package with a function `work(context, setup)`.
+ROLES = {
+    "worker": "data_parallel_worker",
+    "actor": "actor",
+    "learner": "learner_worker",
+    "async_worker": "async_worker",
+}
 
 
-def serve(work: "Callable[[Connection[Any, Any], Any, Control], None]") -> None:
-    """Wait for the set-up, then work until the run ends or the supervisor does."""
-    connection, control, size, parent = (int(word) for word in sys.argv[1:5])
+class WorkerContext(Protocol):
+    """What a worker finds where it runs: its supervisor, and its way to the other workers."""
+
+    @property
+    def channel(self) -> Any:
+        """Messages from and to the supervisor: `recv` and `send`."""
+
+    @property
+    def control(self) -> "Control":
+        """The control page."""
+
+    def rendezvous(self, name: str, rank: int, size: int) -> Any:
+        """A torch.distributed store where the ranks of a gloo group find each other."""
+
+    def transport(self, setup: "ActorSetup", spec: "EnvSpec", num_weights: int) -> "RolloutTransport":
+        """An actor's way to the learners."""
+
+    def parameters(self, setup: "AsyncSetup") -> "AsyncParameters":
+        """The parameters that asynchronous workers move together."""
+
+
+class LocalContext:
+    """On the supervisor's machine: a socket and shared memory."""
+
+    def __init__(self, channel: "Connection[Any, Any]", control: "Control"):
+        self.channel, self.control = channel, control
+
+    def rendezvous(self, name: str, rank: int, size: int) -> Any:
+        """A file."""
+        from torch.distributed import FileStore  # type: ignore[attr-defined]
+
+        del rank
+        return FileStore(name, size)
+
+    def transport(self, setup: "ActorSetup", spec: "EnvSpec", num_weights: int) -> "RolloutTransport":
+        """Slots and weights in shared memory."""
+        from rlcb.comm.rollout_slots import SharedMemoryTransport, SlotMemory
+        from rlcb.comm.versioned_weights import VersionedWeights
+
+        assert setup.memory is not None
+        n_steps = setup.config.training.n_steps
+        slots = SlotMemory(setup.memory.slots, setup.num_slots, n_steps, setup.num_envs, spec)
+        return SharedMemoryTransport(self.channel, slots, VersionedWeights(setup.memory.weights, num_weights))
+
+    def parameters(self, setup: "AsyncSetup") -> "AsyncParameters":
+        """Weights and moments in shared memory."""
+        from rlcb.comm.shared_parameters import SharedParameters, WorkCounter
+
+        return SharedParameters(setup.parameters, self.control.arrivals, setup.index, WorkCounter(setup.work))
+
+
+def run_role(role: str, context: WorkerContext, setup: Any) -> None:
+    """Work in this role until the run ends or the supervisor does; a failure for the user is sent to the supervisor."""
+    import torch
+
+    from rlcb.comm.pool import Failed
+
+    torch.set_num_threads(setup.num_threads)
+    try:
+        import_module(f"rlcb.execution.{ROLES[role]}").work(context, setup)
+    except RlcbError as error:
+        context.channel.send(Failed(type(error).__name__, str(error)))
+
+
+def main() -> None:
+    """Prepare the process, wait for the set-up, then work."""
+    role = sys.argv[1]
+    connection, control, size, threads, parent = (int(word) for word in sys.argv[2:7])
     die_with(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    prepare_process(threads)
+    from rlcb.comm.control import Control
+
     channel: Connection[Any, Any] = Connection(connection)
     try:
-        setup = channel.recv()
-        prepare_process(setup.num_threads)
-        import torch
-
-        from rlcb.comm.process_group import Control
-
-        torch.set_num_threads(setup.num_threads)
-        work(channel, setup, Control(control, size))
-    except RlcbError as error:
-        channel.send(Failed(type(error).__name__, str(error), error.exit_code))
+        run_role(role, LocalContext(channel, Control(control, size)), channel.recv())
     except (EOFError, ConnectionError):
-        os._exit(1)  # the supervisor is gone: nobody to tell
+        os._exit(1)  # the supervisor is gone, and nobody is left to tell
+
+
+if __name__ == "__main__":
+    main()

@@ -1,42 +1,188 @@
-"""A learner process: turns full slots into updates and publishes the policy. `python -m rlcb.execution.learning`."""
+"""The role `learner`: turns full rollout slots into updates, in step with the other learners, and publishes the policy.
+
+Each learner learns from its share of every update's environments. It reads all rewards and keeps the running moments
+itself; they are few, and so all learners agree on them.
+"""
 
 import time
-from multiprocessing.connection import Connection
-from typing import TYPE_CHECKING, Any
+from collections import Counter
 
-from rlcb.execution.entry import serve
-from rlcb.execution.messages import Give, Learn, LearnerSetup, Started
+import numpy as np
+import torch
+from torch import Tensor
 
-if TYPE_CHECKING:
-    from rlcb.comm.process_group import Control
+from rlcb.comm.control import Heartbeat
+from rlcb.comm.process_group import GroupBroken, SharedMemoryGroup
+from rlcb.comm.rollout_slots import SlotMemory
+from rlcb.comm.tickets import Ticket
+from rlcb.comm.versioned_weights import VersionedWeights
+from rlcb.envs.episodes import Episode, EpisodeCounter
+from rlcb.envs.families import spec_of
+from rlcb.execution.entry import WorkerContext
+from rlcb.execution.loop import crossing_seconds, finish_update
+from rlcb.execution.messages import GetShared, Learn, Learned, LearnerSetup, LearnerState, Started
+from rlcb.execution.worker import load_shared, make_normalizer, make_policy, seeds, shared_state
+from rlcb.learner import Learner
+from rlcb.rollout import Rollout
+from rlcb.run.state import Progress, SharedState
 
 
-def work(channel: "Connection[Any, Any]", setup: LearnerSetup, control: "Control") -> None:
-    """Do the updates that the supervisor asks for, in step with the other learners; the first one reports."""
-    from rlcb.comm.process_group import GroupBroken
-    from rlcb.execution.learner_side import LearnerSide
-
-    side = LearnerSide(setup, control)
-    first = setup.rank == 0
+def work(context: WorkerContext, setup: LearnerSetup) -> None:
+    """Do the updates that the supervisor orders; the first learner reports."""
+    learner, channel, first = LearnerWorker(setup, context), context.channel, setup.rank == 0
     channel.send(Started(0))
     if first:
-        channel.send(side.common())
+        channel.send(learner.shared_state())
     idle_since = time.perf_counter()
     try:
         while True:
-            order: Learn | Give = channel.recv()
-            if isinstance(order, Give):
+            order: Learn | GetShared = channel.recv()
+            if isinstance(order, GetShared):
                 if first:
-                    channel.send(side.common())
+                    channel.send(learner.shared_state())
                 continue
             waited = time.perf_counter() - idle_since
-            learned = side.learn(order, waited)
+            learned = learner.learn(order, waited)
             if first:
                 channel.send(learned)
             idle_since = time.perf_counter()
     except GroupBroken:
-        channel.recv()  # another learner is gone: all are replaced, and the supervisor hangs up
+        channel.recv()  # another learner is gone: the supervisor ends and replaces all of them
 
 
-if __name__ == "__main__":
-    serve(work)
+class LearnerWorker:
+    """Policy and optimizer, and where every actor's episodes and returns stand as far as they were learned from."""
+
+    def __init__(self, setup: LearnerSetup, context: WorkerContext):
+        self._setup, self.config = setup, setup.config
+        config, actors, each = setup.config, setup.num_actors, setup.envs_per_actor
+        spec, memory = spec_of(config.env), setup.memory
+        self._incarnations = [0] * actors
+        self._slots = SlotMemory(memory.slots, setup.num_slots, config.training.n_steps, each, spec)
+        self._normalizer = make_normalizer(config, actors * each)
+        self._counters = [EpisodeCounter(each, first_env=actor * each) for actor in range(actors)]
+        self.progress = Progress()
+        self._heartbeat, generator = Heartbeat(context.control, setup.rank), torch.Generator()
+        self.learner = Learner(make_policy(config, spec), config, generator, heartbeat=self._heartbeat)
+        size = sum(vector.numel() for vector in self.learner.vectors())
+        self._snapshot = VersionedWeights(memory.snapshot, size)
+        self._published = VersionedWeights(memory.weights, self.learner.weights.numel())
+        self._restore()
+        updates = self.progress.updates
+        key = (setup.rank, updates, setup.generation) if updates else (setup.rank,)
+        generator.manual_seed(seeds(config.env.seed, *key)[1])
+        self.group = SharedMemoryGroup(context.control, setup.rank, memory.gradients, setup.generation, self._heartbeat)
+        self.learner.join(self.group)
+        if setup.rank == 0:
+            self._published.publish(updates, self.learner.weights)
+            if setup.previous is None:
+                self._snapshot.publish(updates, *self.learner.vectors())
+
+    def _restore(self) -> None:
+        """Go on from where the learners before these were, or from a checkpoint."""
+        previous, checkpoint = self._setup.previous, self._setup.checkpoint
+        if previous is not None:
+            self.progress = previous.progress.copy()
+            self._normalizer.moments = previous.reward_moments
+            self._normalizer.running_return = np.array(previous.discounted_returns)
+            self._incarnations = list(previous.incarnations)
+            for counter, (returns, lengths) in zip(self._counters, previous.episodes, strict=True):
+                counter.load(returns, lengths)
+            self.learner.load_vectors(self._snapshot.roll_back(self.progress.updates))
+        elif checkpoint is not None:
+            load_shared(checkpoint, self.learner, self._normalizer)
+            self.progress = checkpoint.progress.copy()
+
+    def learn(self, order: Learn, waited: float) -> Learned:
+        """One update from full slots, which can be filled again when this returns."""
+        started, group = time.perf_counter(), self.group
+        self._heartbeat()
+        group.seconds.reset()
+        # An actor may have had the policy of an update that was lost with its learner.
+        lags = [max(self.progress.updates - ticket.version, 0) for ticket in order.tickets]
+        rollout, rewards, episodes = self._gather(order.tickets)
+        update = self.learner.update(rollout, rewards, order.learning_rate)
+        finish_update(self.learner, self.progress, update, self._setup.dumps)
+        if group.rank == 0:
+            self._publish()
+        crossing = crossing_seconds(group)
+        learning = time.perf_counter() - started - sum(crossing.values())
+        return Learned(
+            state=self._state(),
+            metrics={**update.metrics, "lag/mean": float(np.mean(lags)), "lag/max": max(lags)},
+            seconds={"learning": learning, **crossing, "rollouts": waited},
+            skipped_steps=update.skipped_steps,
+            episodes=episodes,
+            shared=self.shared_state() if order.save and group.rank == 0 else None,
+        )
+
+    def _gather(self, tickets: tuple[Ticket, ...]) -> tuple[Rollout, Tensor, list[Episode]]:
+        """This learner's share of the rollouts' environments, their scaled rewards, and all episodes that ended."""
+        whole = [self._slots.read(ticket) for ticket in tickets]
+        rewards, episodes, seen = [], [], Counter[int]()
+        for ticket, rollout in zip(tickets, whole, strict=True):
+            self._forget_predecessor(ticket)
+            rewards.append(self._scaled(ticket.actor, rollout))
+            after = seen[ticket.actor] * self.config.training.n_steps  # where an actor's second rollout begins
+            episodes += self._episodes(ticket.actor, rollout, after)
+            seen[ticket.actor] += 1
+        parts = self._parts(len(tickets))
+
+        def joined(tensors: list[Tensor]) -> Tensor:
+            pieces = [tensors[index][:, share] for index, share in parts]
+            return pieces[0] if len(pieces) == 1 else torch.cat(pieces, dim=1)
+
+        share_of = {name: joined([vars(each)[name] for each in whole]) for name in vars(whole[0])}
+        return Rollout(**share_of), joined(rewards), episodes
+
+    def _parts(self, rollouts: int) -> list[tuple[int, slice]]:
+        """Which environments of which of an update's rollouts this learner learns from."""
+        each, group = self._setup.envs_per_actor, self.group
+        share = each * rollouts // group.size
+        mine = range(group.rank * share, (group.rank + 1) * share)
+        slices = [
+            slice(max(mine.start - first, 0), min(mine.stop - first, each)) for first in range(0, each * rollouts, each)
+        ]
+        return [(index, part) for index, part in enumerate(slices) if part.start < part.stop]
+
+    def _forget_predecessor(self, ticket: Ticket) -> None:
+        """A new process is a new actor: its environments began anew, so nothing of the old one's goes on in them."""
+        actor, each = ticket.actor, self._setup.envs_per_actor
+        if self._incarnations[actor] != ticket.incarnation:
+            self._incarnations[actor] = ticket.incarnation
+            self._normalizer.running_return[self._envs(actor)] = 0.0
+            self._counters[actor] = EpisodeCounter(each, first_env=actor * each)
+
+    def _envs(self, actor: int) -> slice:
+        each = self._setup.envs_per_actor
+        return slice(actor * each, (actor + 1) * each)
+
+    def _scaled(self, actor: int, rollout: Rollout) -> Tensor:
+        if not self.config.training.normalize_rewards:
+            return rollout.rewards
+        rewards, dones = rollout.rewards.numpy(), rollout.dones.numpy()
+        return torch.from_numpy(self._normalizer(rewards, dones, lambda sums: sums, self._envs(actor)))
+
+    def _episodes(self, actor: int, rollout: Rollout, after: int) -> list[Episode]:
+        rewards, dones = rollout.rewards.numpy(), rollout.dones.numpy()
+        steps = range(len(rewards))
+        return [episode for t in steps for episode in self._counters[actor].add(after + t, rewards[t], dones[t])]
+
+    def _publish(self) -> None:
+        """Keep what replaced learners would need; give the actors the policy, if it is time to."""
+        self._snapshot.publish(self.progress.updates, *self.learner.vectors())
+        if self.progress.updates % self.config.parallel.policy_update_frequency == 0:
+            self._published.publish(self.progress.updates, self.learner.weights)
+
+    def _state(self) -> LearnerState:
+        return LearnerState(
+            progress=self.progress.copy(),
+            reward_moments=self._normalizer.moments,
+            discounted_returns=self._normalizer.running_return.tolist(),
+            incarnations=list(self._incarnations),
+            episodes=[counter.state() for counter in self._counters],
+        )
+
+    def shared_state(self) -> SharedState:
+        """What a checkpoint holds of the learners."""
+        return shared_state(self.learner, self._normalizer, self.progress)

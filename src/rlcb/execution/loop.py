@@ -1,151 +1,118 @@
-"""The training loop: every worker of every execution runs this one."""
+"""The training loop: collect a rollout, learn from it, report. Every execution runs it, or its two halves apart."""
 
 import io
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import torch
 
-from rlcb.config.schema import Config
-from rlcb.envs.episodes import Episode
+from rlcb.comm.process_group import ProcessGroup
 from rlcb.errors import Diverged
-from rlcb.execution.state import Progress, Worker
+from rlcb.execution.schedule import Schedule, ending
+from rlcb.execution.worker import Worker
 from rlcb.files import write_whole
-from rlcb.learner import Update
+from rlcb.learner import Learner, Update
+from rlcb.rollout import Rollout
+from rlcb.run.state import Progress, UpdateReport
 
 _STEPS_TO_REPEAT = 4096  # environment steps that a lost worker may cost: keeping the state takes time too
-MAX_BAD_UPDATES = 3  # updates in a row with steps left out as not finite; one more ends the run
+MAX_BAD_UPDATES = 3  # updates in a row with optimizer steps skipped as not finite; one more ends the run
+_ENDINGS = (None, "finished", "interrupted")  # as numbers that a group can add up
 
 
-@dataclass(frozen=True)
-class Report:
-    """What a worker tells about an update; the first of a stretch tells where it starts and has no metrics."""
-
-    rank: int
-    progress: dict[str, int]
-    now: float  # training time in seconds at the end of the update
-    part: dict[str, Any] | None
-    common: dict[str, Any] | None  # from rank 0, when a checkpoint is due
-    ending: str | None  # after the last update: "finished" or "interrupted"
-    fraction: float  # how much of the run is done
-    elapsed: float = 0.0
-    spent: dict[str, float] = field(default_factory=dict)
-    metrics: dict[str, float | None] | None = None
-    skipped_steps: int = 0
-    episodes: list[Episode] = field(default_factory=list)
-
-
-class Pace:
-    """The run's clock and what depends on it: when to save, when to stop, how far along it is. Rank 0's counts."""
-
-    def __init__(self, config: Config, zero: float):
-        """`zero`: the reading of the system's monotonic clock at which the training time was 0."""
-        self._training, self._logging, self._zero = config.training, config.logging, zero
-        self._saved = time.perf_counter()
-
-    def now(self) -> float:
-        """Training time in seconds, earlier stretches included."""
-        return time.perf_counter() - self._zero
-
-    def fraction(self, env_steps: int) -> float:
-        """How much of the run is done, from 0 to 1."""
-        hours = self._training.duration_hours
-        return min(self.now() / (3600 * hours) if hours else env_steps / self._training.total_timesteps, 1.0)
-
-    def reached(self, worker: Worker, last_update: float) -> bool:
-        """Whether to stop: a timed run ends at the end of the update that is nearest to its time."""
-        training, progress = self._training, worker.progress
-        if training.duration_hours:
-            return progress.updates > 0 and self.now() + last_update / 2 >= 3600 * training.duration_hours
-        return progress.env_steps >= training.total_timesteps
-
-    def save_due(self, updates: int) -> bool:
-        """Whether a checkpoint is due, by updates or by time; asking starts the time anew."""
-        minutes = self._logging.save_every_minutes
-        waited = time.perf_counter() - self._saved
-        due = updates % self._logging.save_interval == 0 or (minutes is not None and waited >= 60 * minutes)
-        if due:
-            self._saved = time.perf_counter()
-        return due
-
-
-def run_updates(worker: Worker, pace: Pace, emit: Callable[[Report], None], keep_parts: bool, dumps: Path) -> None:
+def run_updates(
+    worker: Worker,
+    schedule: Schedule,
+    emit: Callable[[UpdateReport], None],
+    stop: Callable[[], bool],
+    keep_states: bool,
+    dumps: Path,
+) -> None:
     """Collect, learn, report, until the group agrees that it is time to stop.
 
-    `keep_parts`: report the worker's own part every so often, so that somebody else could continue from it.
+    `keep_states`: report the worker's own state every so often, so that another process could continue from it.
+    `dumps`: the folder for the batch that made training diverge, if one does.
     """
-    group, progress = worker.group, worker.progress
-    ending, fraction, _ = _agree(worker, pace, 0.0)
-    common = worker.common() if group.rank == 0 and (ending or not progress.updates) else None
+    rank, progress = worker.group.rank, worker.progress
+    how, fraction, _ = _agree(worker, schedule, stop, 0.0)
+    shared = worker.shared_state() if rank == 0 and (how or not progress.updates) else None
     every = max(_STEPS_TO_REPEAT // worker.config.rollout_size, 1)
-    emit(Report(group.rank, dict(vars(progress)), pace.now(), worker.part(), common, ending, fraction))
-    mark = pace.now()
-    while not ending:
-        update, episodes, spent = one_update(worker, fraction)
-        now = pace.now()
+    mark = schedule.now()
+    emit(UpdateReport(rank, progress.copy(), mark, worker.state(), shared, how, fraction))
+    mark = schedule.now()
+    while not how:
+        rollout = worker.collector.collect()
+        update, seconds = learn(worker, rollout, schedule.learning_rate(fraction), dumps)
+        now = schedule.now()
         elapsed, mark = now - mark, now
-        refuse_divergence(progress, update, dumps, group.rank)
-        ending, fraction, save = _agree(worker, pace, elapsed)
-        keep = keep_parts and progress.updates % every == 0
+        how, fraction, save = _agree(worker, schedule, stop, elapsed)
+        keep = save or (keep_states and progress.updates % every == 0)
         emit(
-            Report(
-                rank=group.rank,
-                progress=dict(vars(progress)),
+            UpdateReport(
+                rank=rank,
+                progress=progress.copy(),
                 now=now,
-                part=worker.part() if keep or save else None,
-                common=worker.common() if save and group.rank == 0 else None,
-                ending=ending,
+                own=worker.state() if keep else None,
+                shared=worker.shared_state() if save and rank == 0 else None,
+                ending=how,
                 fraction=fraction,
                 elapsed=elapsed,
-                spent=spent,
+                seconds=seconds,
                 metrics=update.metrics,
                 skipped_steps=update.skipped_steps,
-                episodes=episodes,
+                episodes=worker.collector.episodes,
             )
         )
 
 
-def _agree(worker: Worker, pace: Pace, last_update: float) -> tuple[str | None, float, bool]:
-    """Rank 0's opinion made everybody's: whether the run ends, and why; how far along it is; whether to save."""
-    group = worker.group
-    opinion = torch.zeros(3, dtype=torch.float64)
-    if group.rank == 0:
-        reached = pace.reached(worker, last_update)
-        opinion[0] = 1 if reached else 2 if group.stop_wanted() else 0
-        opinion[1] = pace.fraction(worker.progress.env_steps)
-        opinion[2] = pace.save_due(worker.progress.updates) or opinion[0] > 0
-    verdict, fraction, save = group.sum(opinion).tolist()
-    return (None, "finished", "interrupted")[int(verdict)], fraction, bool(save)
+def _agree(
+    worker: Worker, schedule: Schedule, stop: Callable[[], bool], update_seconds: float
+) -> tuple[str | None, float, bool]:
+    """Rank 0's decisions for the whole group: whether and how the run ends, how much is done, whether to save."""
+    decision = torch.zeros(3, dtype=torch.float64)
+    progress = worker.progress
+    if worker.group.rank == 0:
+        how = ending(schedule.reached(progress.env_steps, progress.updates, update_seconds), stop())
+        save = schedule.save_due(progress.updates)
+        decision[0] = _ENDINGS.index(how)
+        decision[1] = schedule.fraction(progress.env_steps)
+        decision[2] = save or how is not None
+    number, fraction, saves = worker.group.sum(decision).tolist()
+    return _ENDINGS[int(number)], fraction, bool(saves)
 
 
-def one_update(worker: Worker, fraction: float) -> tuple[Update, list[Episode], dict[str, float]]:
-    """Collect a rollout and learn from it; returns also the episodes that ended and where the time went."""
-    config, group, progress = worker.config, worker.group, worker.progress
-    group.reduce_seconds = group.wait_seconds = 0.0
-    rollout = worker.collector.collect()
-    rewards = rollout.rewards
-    if config.training.normalize_rewards:
+def learn(worker: Worker, rollout: Rollout, learning_rate: float, dumps: Path) -> tuple[Update, dict[str, float]]:
+    """Learn from a rollout that this worker has collected; returns also where the time of the update went."""
+    group, collector, rewards = worker.group, worker.collector, rollout.rewards
+    group.seconds.reset()
+    if worker.config.training.normalize_rewards:
         dones = rollout.dones.cpu().numpy()
         scaled = worker.normalizer(rewards.numpy(), dones, lambda x: group.sum(torch.from_numpy(x)).numpy())
         rewards = torch.from_numpy(scaled)
-    training = config.training
-    learning_rate = training.learning_rate * (1 - fraction if training.lr_schedule == "linear" else 1.0)
-    started, crossing = time.perf_counter(), group.reduce_seconds + group.wait_seconds
+    started, crossed = time.perf_counter(), group.seconds.total
     update = worker.learner.update(rollout, rewards.to(worker.device), learning_rate)
-    learning = time.perf_counter() - started - (group.reduce_seconds + group.wait_seconds - crossing)
-    progress.count(config.rollout_size, update.skipped_steps)
-    spent = {"env": worker.collector.env_seconds, "acting": worker.collector.acting_seconds, "learning": learning}
-    if group.size > 1:
-        spent |= {"allreduce": group.reduce_seconds, "waiting": group.wait_seconds}
-    return update, worker.collector.episodes, spent
+    learning = time.perf_counter() - started - (group.seconds.total - crossed)
+    finish_update(worker.learner, worker.progress, update, dumps)
+    seconds = {"env": collector.env_seconds, "acting": collector.acting_seconds, "learning": learning}
+    return update, {**seconds, **crossing_seconds(group)}
 
 
-def refuse_divergence(progress: Progress, update: Update, dumps: Path, rank: int) -> None:
+def finish_update(learner: Learner, progress: Progress, update: Update, dumps: Path) -> None:
+    """Count an update, and end the run when optimizer steps that are not finite do not stop."""
+    progress.count(learner.config.rollout_size, update.skipped_steps)
+    if learner.group.rank == 0:  # all ranks see the same; the first one tells
+        _refuse_divergence(progress, update, dumps)
+
+
+def crossing_seconds(group: ProcessGroup) -> dict[str, float]:
+    """Where the time of an update went in exchange with other processes, if there are any."""
+    return {"allreduce": group.seconds.reduce, "waiting": group.seconds.wait} if group.size > 1 else {}
+
+
+def _refuse_divergence(progress: Progress, update: Update, dumps: Path) -> None:
     """End the run when optimizer steps that are not finite do not stop."""
-    if progress.bad_updates_in_a_row <= MAX_BAD_UPDATES or rank > 0:  # all see the same; the first one tells
+    if progress.bad_updates_in_a_row <= MAX_BAD_UPDATES:
         return
     assert update.bad_batch is not None
     dump = dumps / f"diverged_update_{progress.updates}.pt"

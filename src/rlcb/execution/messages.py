@@ -1,45 +1,37 @@
-"""What passes between a supervisor and its children, over a socket.
+"""What passes between a supervisor and its workers.
 
-Data-parallel workers get `Setup`, then `Go` to start or to go on, and `Give` to ask for the common state. They answer
-with `Started`, a `Report` per update, `Broken` when the group lost a member, `Failed` when they cannot go on. Actors
-get `ActorSetup`, then tickets to fill, and answer with `Filled`. Learners get `LearnerSetup`, then `Learn`, and the
-first of them answers with `Learned`. Asynchronous workers get `AsyncSetup` and `Go`, and answer with `Applied` for each
-gradient, and `OutOfWork`. Arrays are numpy's: torch would send tensors as open files, through a server.
-"""
+| role | gets | answers |
+|---|---|---|
+| worker (data-parallel) | `WorkerSetup`, `Go` to start or go on, `GetShared` | `Started`, an `UpdateReport` per update, `GroupLost`, `SharedState` |
+| actor | `ActorSetup`, tickets | `Started`, `Filled` |
+| learner | `LearnerSetup`, `Learn`, `GetShared` | `Started`; the first one also `Learned` and `SharedState` |
+| async_worker | `AsyncSetup`, `Go` | `Started`, `Applied` per gradient, `OutOfWork` |
+
+A worker that cannot go on sends `pool.Failed`. Arrays are numpy's: torch would send tensors as open files, through a
+server.
+"""  # noqa: E501
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from rlcb.comm.tickets import Ticket
 from rlcb.config.schema import Config
-
-if TYPE_CHECKING:
-    from rlcb.envs.episodes import Episode
-
-
-@dataclass(frozen=True)
-class Setup:
-    """Everything a worker needs to know."""
-
-    config: Config
-    rank: int
-    num_threads: int
-    memory: int  # descriptor of the memory that gradients cross in
-    folder: Path  # for dumps
-    rendezvous: Path | str  # where a gloo group finds together: a file, or on a cluster a key, for each generation
-    start: dict[str, Any] | None
+from rlcb.envs.episodes import Episode
+from rlcb.envs.normalize import Moments
+from rlcb.run.state import Progress, SharedState, Start
 
 
 @dataclass(frozen=True)
 class Started:
-    """The worker is ready and waits for `Go`."""
+    """The worker is ready."""
 
     num_envs: int
 
 
 @dataclass(frozen=True)
 class Go:
-    """Run, in this generation of the group; `update` says where to go back to first, if anywhere."""
+    """Run; `zero` is the clock's reading when training began, `update` where to go back to first, if anywhere."""
 
     generation: int
     zero: float
@@ -47,52 +39,39 @@ class Go:
 
 
 @dataclass(frozen=True)
-class Broken:
+class GetShared:
+    """Send the shared state as it was at the end of this update."""
+
+    update: int
+
+
+@dataclass(frozen=True)
+class GroupLost:
     """The group lost a member; the worker can go back to the end of these updates and waits for `Go`."""
 
     updates: tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Give:
-    """Send what all workers had in common at the end of this update."""
+class WorkerSetup:
+    """Everything a data-parallel worker needs to know."""
 
-    update: int
-
-
-@dataclass(frozen=True)
-class Failed:
-    """The worker cannot go on."""
-
-    kind: str
-    message: str
-    exit_code: int
+    config: Config
+    rank: int
+    num_threads: int
+    memory: int  # descriptor of the memory that gradients cross in
+    dumps: Path  # folder for the batch that made training diverge
+    rendezvous: str  # where a gloo group finds together, one name for each generation: a file, on a cluster a key
+    start: Start | None
 
 
 @dataclass(frozen=True)
-class Ticket:
-    """The right to fill a slot, and once filled, what is in it."""
-
-    number: int
-    slot: int
-    actor: int = -1
-    life: int = 0  # which of the processes that have been this actor
-    rollout: int = 0  # how many it had filled before
-    version: int = 0  # of the policy that acted
-
-    @property
-    def stamp(self) -> int:
-        """What the slot itself must say: never the same for two rollouts of a run."""
-        return (self.actor << 48) + (self.life << 32) + self.rollout + 1
-
-
-@dataclass(frozen=True)
-class Memory:
-    """Descriptors of what actors and learners share; it has no names, so nothing is left, whoever is killed."""
+class SharedMemory:
+    """Descriptors of the memory that actors and learners share; it has no name, so nothing is left behind."""
 
     slots: int  # rollouts
     weights: int  # the policy, as actors get it
-    snapshot: int  # weights and moments after every update, for new learners to go on from
+    snapshot: int  # weights and moments after every update, for replaced learners to go on from
     gradients: int  # what the learners average in
 
 
@@ -101,40 +80,46 @@ class ActorSetup:
     """Everything an actor needs to know."""
 
     config: Config
-    actor: int
-    life: int
+    index: int
+    incarnation: int
     num_threads: int
+    num_envs: int
     num_slots: int
-    memory: Memory | None  # None: rollouts and weights travel
+    memory: SharedMemory | None  # None: rollouts and weights travel over the network
     seed_key: tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Filled:
-    """A slot is full; where the actor's time went since the one before."""
+class LearnerState:
+    """What replaced learners go on from, beside the snapshot of weights and moments."""
 
-    ticket: Ticket
-    seconds: dict[str, float]
+    progress: Progress
+    reward_moments: Moments
+    discounted_returns: list[float]
+    incarnations: list[int]  # which process of each actor was learned from last
+    episodes: list[tuple[list[float], list[int]]]  # of each actor's environments, under way
 
 
 @dataclass(frozen=True)
 class LearnerSetup:
     """Everything a learner needs to know."""
 
-    rank: int
     config: Config
+    rank: int
     num_threads: int
+    num_actors: int
+    envs_per_actor: int
     num_slots: int
-    memory: Memory
+    memory: SharedMemory
     generation: int
-    folder: Path  # for dumps
-    start: dict[str, Any] | None  # what a checkpoint gives
-    carried: dict[str, Any] | None  # where to go on from, with the weights in the snapshot
+    dumps: Path
+    checkpoint: SharedState | None  # what a resumed run goes on from
+    previous: LearnerState | None  # where the learners before these were
 
 
 @dataclass(frozen=True)
 class Learn:
-    """Do one update from these rollouts; `save`: then send what a checkpoint needs."""
+    """Do one update from these rollouts; `save`: then send the shared state too."""
 
     tickets: tuple[Ticket, ...]
     learning_rate: float
@@ -145,13 +130,12 @@ class Learn:
 class Learned:
     """An update is done."""
 
-    progress: dict[str, int]
-    metrics: dict[str, float | None]
-    spent: dict[str, float]
+    state: LearnerState
+    metrics: dict[str, Any]
+    seconds: dict[str, float]
     skipped_steps: int
-    episodes: "list[Episode]"
-    carried: dict[str, Any]
-    common: dict[str, Any] | None
+    episodes: list[Episode]
+    shared: SharedState | None
 
 
 @dataclass(frozen=True)
@@ -159,27 +143,27 @@ class AsyncSetup:
     """Everything an asynchronous worker needs to know."""
 
     config: Config  # with this worker's share of the environments
-    worker: int
+    index: int
     num_threads: int
     parameters: int  # descriptor of the memory that weights and moments lie in
     work: int  # descriptor of the counter of rollouts to do
-    folder: Path  # for dumps
-    steps_before: int  # environment steps of the run before its processes were started
-    moments: tuple[float, float, float]  # of the rewards
+    dumps: Path
+    steps_before: int  # environment steps of the run before its workers were started
+    reward_moments: Moments
     seed_key: tuple[int, ...]
-    keeper: Any = None  # who keeps the parameters, on a cluster
+    server: Any = None  # the parameter server, on a cluster
 
 
 @dataclass(frozen=True)
 class Applied:
     """A gradient was applied."""
 
-    metrics: dict[str, float | None]
-    spent: dict[str, float]
+    metrics: dict[str, Any]
+    seconds: dict[str, float]
     skipped_steps: int
-    episodes: "list[Episode]"
+    episodes: list[Episode]
     lag: int  # gradients of others applied while this one was computed
-    moments: tuple[float, float, float]
+    reward_moments: Moments
 
 
 @dataclass(frozen=True)

@@ -1,109 +1,145 @@
-"""A worker process of the data-parallel execution. Started by the supervisor as `python -m rlcb.execution.worker`."""
+"""A worker: environments, policy, learner and random generators of one process that acts and learns."""
 
-from multiprocessing.connection import Connection
-from typing import TYPE_CHECKING, Any
+import hashlib
+from collections.abc import Callable
 
-from rlcb.execution.entry import serve
-from rlcb.execution.messages import Broken, Go, Setup, Started
+import numpy as np
+import torch
+from torch import nn
 
-if TYPE_CHECKING:
-    from rlcb.comm.process_group import Control
-    from rlcb.execution.loop import Report
-    from rlcb.execution.state import Worker
+from rlcb.collector import Collector
+from rlcb.comm.control import no_heartbeat
+from rlcb.comm.process_group import ProcessGroup
+from rlcb.config.schema import Config
+from rlcb.console import note, warn
+from rlcb.envs.base import EnvSpec
+from rlcb.envs.episodes import EpisodeCounter
+from rlcb.envs.families import make_env
+from rlcb.envs.normalize import RewardNormalizer
+from rlcb.errors import CheckpointUnusable
+from rlcb.learner import Attach, Learner
+from rlcb.networks import make_network
+from rlcb.run.state import Progress, SharedState, Start, WorkerState
 
 
-def work(channel: "Connection[Any, Any]", setup: Setup, control: "Control") -> None:
-    """Build the worker, then run the loop as often as the supervisor says go."""
-    from rlcb.comm.process_group import GroupBroken, Waiting
-    from rlcb.execution.loop import Pace, run_updates
-    from rlcb.execution.state import Worker
+class Worker:
+    """One of `size` workers that divide a run's environments; it works alone until it joins a group."""
 
-    worker = Worker(
-        setup.config, "cpu", setup.num_threads if setup.num_threads > 1 else 0, Waiting(control, setup.rank)
-    )
-    if setup.start:
-        worker.load(setup.start)
-    memory = _Memory(worker, channel)
-    channel.send(Started(worker.num_envs))
-    while True:
-        go = _wait_for_go(channel, memory)
-        if go.update is not None:
-            memory.go_back(go.update)
-        group = None
+    def __init__(
+        self,
+        config: Config,
+        device: str = "cpu",
+        env_threads: int = 0,
+        rank: int = 0,
+        size: int = 1,
+        seed_key: tuple[int, ...] | None = None,
+        attach: Attach | None = None,
+        heartbeat: Callable[[], None] = no_heartbeat,
+    ):
+        """`seed_key`: which of the seed's random streams, by default those of the rank; `attach`: see Learner."""
+        self.config, self.device, self.rank = config, device, rank
+        self.num_envs = config.env.num_envs // size
+        acting, learning, envs = seeds(config.env.seed, *(seed_key or (rank,)))
+        self._acting = torch.Generator().manual_seed(acting)
+        self._learning = torch.Generator().manual_seed(learning)
+        self.env = make_env(config.env, self.num_envs, envs, env_threads)
+        policy = make_policy(config, self.env.spec).to(device)
+        self.learner = Learner(policy, config, self._learning, attach, heartbeat)
+        self._counter = EpisodeCounter(self.num_envs, first_env=rank * self.num_envs)
+        self.collector = Collector(
+            self.env, policy, config.training.n_steps, device, self._acting, self._counter, heartbeat
+        )
+        self.normalizer = make_normalizer(config, self.num_envs)
+        self.progress = Progress()
+
+    @property
+    def group(self) -> ProcessGroup:
+        """The processes that learn in step with this one."""
+        return self.learner.group
+
+    def state(self) -> WorkerState:
+        """What this worker alone has."""
+        returns, lengths = self._counter.state()
+        return WorkerState(
+            envs=self.env.get_state(),
+            episode_returns=returns,
+            episode_lengths=lengths,
+            discounted_returns=self.normalizer.running_return.tolist(),
+            acting_rng=self._acting.get_state().numpy().copy(),
+            learning_rng=self._learning.get_state().numpy().copy(),
+            observation_digest=self._observation_digest(),
+        )
+
+    def shared_state(self) -> SharedState:
+        """What every worker of the group has an equal copy of."""
+        return shared_state(self.learner, self.normalizer, self.progress)
+
+    def load(self, start: Start) -> None:
+        """Continue exactly where `shared_state` and `state` were taken."""
+        own = start.own
+        load_shared(start.shared, self.learner, self.normalizer)
+        self.progress = start.shared.progress.copy()
         try:
-            group = _join(worker, setup, control, go.generation)
-            run_updates(worker, Pace(setup.config, go.zero), memory.report, keep_parts=True, dumps=setup.folder)
-            channel.recv()  # ends when the supervisor has everything and hangs up
-        except GroupBroken:
-            channel.send(Broken(memory.updates()))
-        finally:
-            if group is not None:
-                group.leave()
+            if own.envs:
+                self.normalizer.running_return = np.array(own.discounted_returns, np.float64)
+                self._counter.load(own.episode_returns, own.episode_lengths)
+            self._load_random(own)
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise misfit(error) from None
+        if not own.envs:
+            note("the checkpoint holds no environments, as actors' are not saved: they begin anew")
+            return
+        self.env.set_state(own.envs)
+        self.collector.observation = self.env.observe()
+        if own.observation_digest not in (None, self._observation_digest()):
+            warn(f"{self.config.env.name} did not come back to the state it was in: the run goes on, but not exactly")
+
+    def _load_random(self, own: WorkerState) -> None:
+        if own.acting_rng is None or own.learning_rng is None:
+            # The run was divided among another number of workers: new streams, different from those at its start.
+            acting, learning, _ = seeds(self.config.env.seed, self.rank, self.progress.updates)
+            self._acting.manual_seed(acting)
+            self._learning.manual_seed(learning)
+            return
+        self._acting.set_state(torch.tensor(own.acting_rng))
+        self._learning.set_state(torch.tensor(own.learning_rng))
+
+    def _observation_digest(self) -> str:
+        return hashlib.sha256(np.ascontiguousarray(self.collector.observation).tobytes()).hexdigest()
 
 
-def _wait_for_go(channel: "Connection[Any, Any]", memory: "_Memory") -> Go:
-    while True:
-        message = channel.recv()
-        if isinstance(message, Go):
-            return message
-        channel.send(memory.common_at(message.update))
+def shared_state(learner: Learner, normalizer: RewardNormalizer, progress: Progress) -> SharedState:
+    """The state that a checkpoint keeps once, however many workers there are."""
+    return SharedState(*learner.state(), normalizer.moments, progress.copy())
 
 
-def _join(worker: "Worker", setup: Setup, control: "Control", generation: int) -> Any:
-    from rlcb.comm.process_group import GlooGroup, SharedMemoryGroup
-
-    group: SharedMemoryGroup | GlooGroup
-    if setup.config.parallel.backend == "gloo":
-        timeout = setup.config.parallel.worker_timeout
-        group = GlooGroup(control, setup.rank, _store(setup, control.size, generation), timeout)
-    else:
-        group = SharedMemoryGroup(control, setup.rank, setup.memory, generation)
-    worker.join(group)
-    return group
+def load_shared(state: SharedState, learner: Learner, normalizer: RewardNormalizer) -> None:
+    """Restore what `shared_state` gave, but for the counters."""
+    try:
+        learner.load(state.policy, state.optimizer)
+        normalizer.moments = state.reward_moments
+    except (KeyError, TypeError, ValueError, RuntimeError, AttributeError) as error:
+        raise misfit(error) from None
 
 
-def _store(setup: Setup, size: int, generation: int) -> Any:
-    """Where this generation of the group finds together."""
-    meeting = f"{setup.rendezvous}-{generation}"
-    if setup.config.parallel.cluster:
-        from rlcb.cluster.rendezvous import ClusterStore
-
-        return ClusterStore(meeting, setup.rank, size)
-    from torch.distributed import FileStore  # type: ignore[attr-defined]
-
-    return FileStore(meeting, size)
+def misfit(error: Exception) -> CheckpointUnusable:
+    """A checkpoint's content that another configuration wrote, as a failure for the user."""
+    return CheckpointUnusable(f"the checkpoint does not fit this run: {str(error).splitlines()[0]}")
 
 
-class _Memory:
-    """Sends reports, and remembers the last two moments that it can go back to."""
-
-    def __init__(self, worker: "Worker", channel: "Connection[Any, Any]"):
-        self._worker, self._channel = worker, channel
-        self._kept: dict[int, dict[str, Any]] = {}
-
-    def report(self, report: "Report") -> None:
-        """Remember a moment with a part, then tell the supervisor: in this order, so that it can be gone back to."""
-        if report.part is not None:
-            common = report.common or self._worker.common()
-            self._kept[report.progress["updates"]] = {**common, "part": report.part}
-            for update in sorted(self._kept)[:-2]:
-                del self._kept[update]
-        self._channel.send(report)
-
-    def updates(self) -> tuple[int, ...]:
-        """The updates that can be gone back to."""
-        return tuple(self._kept)
-
-    def common_at(self, update: int) -> dict[str, Any]:
-        """What all workers had in common at the end of an update."""
-        return {key: value for key, value in self._kept[update].items() if key != "part"}
-
-    def go_back(self, update: int) -> None:
-        """Make the worker what it was at the end of an update."""
-        if update in self._kept:
-            self._worker.load(self._kept[update])
-            self._kept = {update: self._kept[update]}
+def make_normalizer(config: Config, num_envs: int) -> RewardNormalizer:
+    """The reward normaliser of so many environments."""
+    gamma = config.training.reward_norm_gamma
+    return RewardNormalizer(num_envs, config.training.gamma if gamma is None else gamma)
 
 
-if __name__ == "__main__":
-    serve(work)
+def make_policy(config: Config, spec: EnvSpec) -> nn.Module:
+    """The network with the weights that this seed begins with, the same in every process and execution."""
+    torch.manual_seed(int(np.random.SeedSequence(config.env.seed).generate_state(1)[0]))
+    return make_network(config.training.network, spec)
+
+
+def seeds(seed: int, *key: int) -> tuple[int, int, int]:
+    """Independent seeds for acting, learning and environments; Procgen takes 31 bits."""
+    acting, learning, envs = np.random.SeedSequence(seed, spawn_key=key).generate_state(3)
+    return int(acting), int(learning), int(envs >> 1)

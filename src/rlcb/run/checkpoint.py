@@ -1,27 +1,125 @@
 """Checkpoints: one file each, written whole, verified when read, loaded without executing code.
 
 A checkpoint is what `torch.save` writes (so `torch.load(..., weights_only=True)` opens it), a ZIP archive, with the
-SHA-256 of all that stands before it as the archive's comment.
+SHA-256 of all that stands before it as the archive's comment. `meta.format` is the version of its layout, which this
+file alone writes (`to_content`) and reads (`from_content`).
 """
 
 import hashlib
 import io
+import json
 import re
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from rlcb import __version__
+from rlcb.config.registry import MODES
+from rlcb.config.schema import Config
+from rlcb.envs.families import environment_identity, family_of
 from rlcb.errors import CheckpointUnusable
 from rlcb.files import write_whole
+from rlcb.hardware import package_version
+from rlcb.run.state import Arrays, Progress, RunState, RunTotals, SharedState, WorkerState
 
 FORMAT = 1
-MODES = ("sequential", "parallel")
 _LABEL = b"rlcb-sha256:"
 _COMMENT = len(_LABEL) + 64
 _END_RECORD = b"PK\x05\x06"  # ZIP's last record: 22 bytes, of which the last two give the comment's length
 _SECTIONS = ("meta", "policy", "optimizer", "progress", "run", "normalizer", "workers", "envs", "episode", "discounted")
+
+
+def to_content(config: Config, state: RunState, totals: RunTotals) -> dict[str, Any]:
+    """The content of a checkpoint: shared state once, the workers' environments in the order of their ranks."""
+    shared, workers = state.shared, state.workers
+    versions = {name: package_version(name) or "" for name in ("torch", "procgen-mirror", "gymnasium")}
+    return {
+        "meta": {
+            "format": FORMAT,
+            "algorithm": config.algorithm,
+            "env": environment_identity(config.env),
+            "env_steps": shared.progress.env_steps,
+            "updates": shared.progress.updates,
+            "config": json.dumps(config.as_used()),
+            "versions": {"rlcb": __version__, **versions},
+        },
+        "policy": _as_tensors(shared.policy),
+        "optimizer": _as_tensors(shared.optimizer),
+        "normalizer": list(shared.reward_moments),
+        "progress": asdict(shared.progress),
+        "run": asdict(totals),
+        "workers": [
+            {
+                "acting": torch.tensor(worker.acting_rng),
+                "learning": torch.tensor(worker.learning_rng),
+                "observation": worker.observation_digest,
+            }
+            for worker in workers
+        ],
+        "envs": [torch.frombuffer(bytearray(env), dtype=torch.uint8) for worker in workers for env in worker.envs],
+        "episode": {
+            "return": [value for worker in workers for value in worker.episode_returns],
+            "length": [value for worker in workers for value in worker.episode_lengths],
+        },
+        "discounted": [value for worker in workers for value in worker.discounted_returns],
+    }
+
+
+def from_content(path: str, content: dict[str, Any], config: Config) -> RunState:
+    """The run in a checkpoint, as the workers that wrote it had it; it must be of this environment and algorithm."""
+    _refuse_foreign(path, content["meta"], config)
+    try:
+        count, mean, squares = content["normalizer"]
+        shared = SharedState(
+            policy=_as_arrays(content["policy"]),
+            optimizer=_as_arrays(content["optimizer"]),
+            reward_moments=(count, mean, squares),
+            progress=Progress(**content["progress"]),
+        )
+        return RunState(shared, [_worker_state(content, rank) for rank in range(len(content["workers"]))])
+    except (KeyError, TypeError, ValueError, AttributeError, ZeroDivisionError) as error:
+        raise CheckpointUnusable(f"{path}: does not fit this run: {error}") from None
+
+
+def totals_of(content: dict[str, Any]) -> RunTotals:
+    """What the run in a checkpoint had added up."""
+    return RunTotals(**content["run"])
+
+
+def _worker_state(content: dict[str, Any], rank: int) -> WorkerState:
+    share = len(content["envs"]) // len(content["workers"])
+    mine, known = slice(rank * share, (rank + 1) * share), content["workers"][rank]
+    return WorkerState(
+        envs=[tensor.numpy().tobytes() for tensor in content["envs"][mine]],
+        episode_returns=content["episode"]["return"][mine],
+        episode_lengths=content["episode"]["length"][mine],
+        discounted_returns=content["discounted"][mine],
+        acting_rng=known["acting"].numpy(),
+        learning_rng=known["learning"].numpy(),
+        observation_digest=known["observation"],
+    )
+
+
+def _as_tensors(arrays: Arrays) -> dict[str, torch.Tensor]:
+    return {name: torch.tensor(array) for name, array in arrays.items()}
+
+
+def _as_arrays(tensors: dict[str, torch.Tensor]) -> Arrays:
+    return {name: tensor.numpy() for name, tensor in tensors.items()}
+
+
+def _refuse_foreign(path: str, meta: dict[str, Any], config: Config) -> None:
+    """A state of another game must never reach the game's own code: it trusts what it is given."""
+    expected = {"algorithm": config.algorithm, "env": environment_identity(config.env)}
+    if package := family_of(config.env.name).state_package:
+        expected[package] = package_version(package) or ""
+    found = {**meta, **meta.get("versions", {})}
+    for key, value in expected.items():
+        if found.get(key) != value:
+            raise CheckpointUnusable(f"{path}: made with {key} {found.get(key)}, this run has {value}")
 
 
 def save_checkpoint(path: Path, content: dict[str, Any]) -> None:

@@ -1,20 +1,19 @@
-"""The run directory: who owns it, what is in it, and whether there is room for it."""
+"""The run directory: its lock, its layout, and whether the disk has room for it."""
 
 import json
 import os
 import shutil
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from rlcb.config.load import build_config
-from rlcb.config.registry import MODES
+from rlcb.config.registry import ALGORITHMS
 from rlcb.config.schema import Config
-from rlcb.envs.families import procgen_game
+from rlcb.envs.families import family_of
 from rlcb.errors import CheckpointUnusable, ResourceError, UsageError
-from rlcb.files import Appender, sign_lock, sweep, try_lock, write_json, write_whole
+from rlcb.files import append_event, sweep, take_lock, write_json, write_whole
 
 Note = Callable[[str], None]
 LOCK = ".lock"
@@ -30,40 +29,35 @@ class RunDirectory:
     algorithm: str
     mode: str
     locks: tuple[tuple[Path, int], ...]
-    earlier_logs: Path | None = None  # where the run logged before it went over to this mode
+    earlier_logs: Path | None = None  # where the run logged before it was resumed in this mode
 
     @property
     def prefix(self) -> str:
-        """How the names of this run's checkpoints begin."""
+        """The beginning of the names of this run's checkpoints."""
         return f"{self.algorithm}_{self.mode}"
 
     def event(self, name: str, **fields: Any) -> None:
-        """Append something that happened to events.jsonl."""
-        line = json.dumps({"time": time.strftime("%Y-%m-%dT%H:%M:%S%z"), "event": name, **fields})
-        file = Appender(self.path / "events.jsonl")
-        try:
-            file.write(line.encode() + b"\n")
-        finally:
-            file.close()
+        """Append an event to events.jsonl."""
+        append_event(self.path / "events.jsonl", name, fields)
 
     def release(self) -> None:
-        """Give the directory up to others."""
+        """Unlock the directory."""
         for folder, descriptor in self.locks:
             (folder / LOCK).unlink(missing_ok=True)
             os.close(descriptor)
 
 
-def create_run(path: Path, config: Config, algorithm: str, mode: str, note: Note) -> RunDirectory:
-    """Make a new run directory; a run that is already there is moved aside, never overwritten."""
+def create_run(path: Path, config: Config, mode: str, note: Note) -> RunDirectory:
+    """Make a new run directory; one that is there already is renamed, never overwritten."""
     if path.exists() and not path.is_dir():
         raise UsageError(f"--output-dir {path}: is a file")
-    for folder in _roots(path, config, algorithm, mode):
+    for folder in _roots(path, config, mode):
         if _holds_run(folder):
             os.close(_lock(folder, note))
             _set_aside(folder, note)
     if any(entry.is_file() for part in ("checkpoints", "logs") for entry in (path / part).rglob("*")):
         raise UsageError(f"--output-dir {path}: holds files that are not a run's; choose another directory")
-    run = _open(path, config, algorithm, mode, note)
+    run = _open(path, config, mode, note)
     _identify(run)
     write_whole(path / "config.yaml", config.to_yaml().encode())
     return run
@@ -74,12 +68,12 @@ def _identify(run: RunDirectory) -> None:
     write_json(run.path / "run.json", identity)
 
 
-def open_run(path: Path, config: Config, algorithm: str, mode: str, note: Note) -> RunDirectory:
-    """Open an existing run directory to go on in it."""
-    run = _open(path, config, algorithm, mode, note)
+def open_run(path: Path, config: Config, mode: str, note: Note) -> RunDirectory:
+    """Open an existing run directory to resume the run in it."""
+    run = _open(path, config, mode, note)
     before = json.loads((path / "run.json").read_text(encoding="utf-8"))["mode"]
     if before != mode:
-        run = replace(run, earlier_logs=_folders(path, config, algorithm, before)[1])
+        run = replace(run, earlier_logs=_folders(path, config, before)[1])
         _identify(run)
     for folder in (run.path, run.checkpoints):
         for name in sweep(folder):
@@ -88,8 +82,8 @@ def open_run(path: Path, config: Config, algorithm: str, mode: str, note: Note) 
     return run
 
 
-def read_run(path: Path) -> tuple[Config, str, str]:
-    """Configuration, algorithm and mode of the run in a directory."""
+def read_run(path: Path) -> tuple[Config, str]:
+    """Configuration and mode of the run in a directory."""
     if not (path / "run.json").is_file() or not (path / "config.yaml").is_file():
         raise CheckpointUnusable(f"{path}: holds no run to resume (no run.json and config.yaml)")
     try:
@@ -97,22 +91,22 @@ def read_run(path: Path) -> tuple[Config, str, str]:
         algorithm, mode = str(identity["algorithm"]), str(identity["mode"])
     except (ValueError, KeyError, TypeError):
         raise CheckpointUnusable(f"{path / 'run.json'}: damaged") from None
-    if mode not in MODES.get(algorithm, ()):
+    if algorithm not in ALGORITHMS or mode not in ALGORITHMS[algorithm].modes:
         raise CheckpointUnusable(f"{path / 'run.json'}: names {algorithm} {mode}, which this version does not know")
-    return build_config(path / "config.yaml", {}, mode=mode, algorithm=algorithm), algorithm, mode
+    return build_config(path / "config.yaml", {}, mode=mode, algorithm=algorithm), mode
 
 
-def _folders(path: Path, config: Config, algorithm: str, mode: str) -> tuple[Path, Path]:
-    """Where checkpoints and logs go: into the run directory, unless the configuration says otherwise."""
+def _folders(path: Path, config: Config, mode: str) -> tuple[Path, Path]:
+    """The folders of checkpoints and logs: in the run directory, unless the configuration says otherwise."""
     logging = config.logging
     checkpoints = Path(logging.checkpoint_dir) if logging.checkpoint_dir else path / "checkpoints"
     logs = Path(logging.log_dir) if logging.log_dir else path / "logs"
-    return checkpoints, logs / f"{algorithm.upper()}_{mode.capitalize()}"
+    return checkpoints, logs / f"{config.algorithm.upper()}_{mode.capitalize()}"
 
 
-def _roots(path: Path, config: Config, algorithm: str, mode: str) -> list[Path]:
-    """The folders that belong to one run alone: its directory, and what was put outside of it."""
-    outside = [folder for folder in _folders(path, config, algorithm, mode) if path not in folder.parents]
+def _roots(path: Path, config: Config, mode: str) -> list[Path]:
+    """The folders that belong to one run alone: its directory, and those that the configuration puts elsewhere."""
+    outside = [folder for folder in _folders(path, config, mode) if path not in folder.parents]
     return [path, *outside]
 
 
@@ -121,8 +115,8 @@ def _holds_run(folder: Path) -> bool:
     return any((folder / name).exists() for name in names) or any(folder.glob("*_step_*.pt"))
 
 
-def _open(path: Path, config: Config, algorithm: str, mode: str, note: Note) -> RunDirectory:
-    checkpoints, logs = _folders(path, config, algorithm, mode)
+def _open(path: Path, config: Config, mode: str, note: Note) -> RunDirectory:
+    checkpoints, logs = _folders(path, config, mode)
     try:
         for folder in (path, checkpoints, logs):
             folder.mkdir(parents=True, exist_ok=True)
@@ -131,23 +125,17 @@ def _open(path: Path, config: Config, algorithm: str, mode: str, note: Note) -> 
             probe.unlink()
     except OSError as error:
         raise ResourceError(f"{error.filename}: cannot be written to: {error.strerror}") from None
-    locks = tuple((folder, _lock(folder, note)) for folder in _roots(path, config, algorithm, mode))
-    return RunDirectory(path, checkpoints, logs, algorithm, mode, locks)
+    locks = tuple((folder, _lock(folder, note)) for folder in _roots(path, config, mode))
+    return RunDirectory(path, checkpoints, logs, config.algorithm, mode, locks)
 
 
 def _lock(path: Path, note: Note) -> int:
-    """Take the directory's lock, which the kernel drops when its owner dies; returns the open descriptor."""
-    try:
-        descriptor = os.open(path / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
-    except OSError as error:
-        raise ResourceError(f"{path}: cannot be written to: {error.strerror}") from None
-    owner = os.read(descriptor, 200).decode(errors="replace").strip()
-    if not try_lock(descriptor):
-        os.close(descriptor)
-        raise UsageError(f"{path}: in use by another run ({owner or 'just starting'}); choose another directory")
+    """Lock the directory until this process ends; returns the open descriptor of the lock file."""
+    descriptor, owner = take_lock(path / LOCK)
+    if descriptor is None:
+        raise UsageError(f"{path}: in use by another run ({owner}); choose another directory")
     if owner:
         note(f"{path}: took over the lock of a process that is gone ({owner})")
-    sign_lock(descriptor)
     return descriptor
 
 
@@ -166,13 +154,12 @@ def _set_aside(path: Path, note: Note) -> None:
 
 
 def checkpoint_bytes(config: Config) -> int:
-    """The size of a checkpoint, roughly: weights with two moments, and the environments' states."""
-    per_env = 50_000 if procgen_game(config.env.name) else 2_000
-    return 3 * 4 * 700_000 + per_env * config.env.num_envs
+    """The size of a checkpoint, roughly: weights with two moments of the optimizer, and the environments' states."""
+    return 3 * 4 * 700_000 + family_of(config.env.name).state_bytes * config.env.num_envs
 
 
 def check_space(run: RunDirectory, size: int, keep: int) -> None:
-    """Refuse to start where the checkpoints to come, of `size` bytes each, would not fit three times over."""
+    """Raise ResourceError unless the disk has room for three times the checkpoints, of `size` bytes each."""
     need = 3 * size * (keep + 1)
     free = shutil.disk_usage(run.checkpoints).free
     if free < need:

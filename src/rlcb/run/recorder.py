@@ -1,63 +1,53 @@
 """Turns workers' reports into what a run leaves behind: lines, metrics, checkpoints, summaries."""
 
 from datetime import datetime
-from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
+from rlcb.config.plan import Plan
 from rlcb.config.registry import ALGORITHMS
 from rlcb.config.schema import Config
 from rlcb.console import Console, note, timed_lines, update_line, warn
 from rlcb.envs.episodes import EpisodeStatistics
-from rlcb.execution.loop import Report
-from rlcb.execution.state import Start, checkpoint_content, starts_from
-from rlcb.run.checkpoint import load_newest, prune, save_checkpoint
+from rlcb.run.checkpoint import from_content, load_newest, prune, save_checkpoint, to_content, totals_of
 from rlcb.run.directory import RunDirectory
 from rlcb.run.metrics import Metrics, MetricsWriter, want_tensorboard
 from rlcb.run.resources import ResourceMeter
+from rlcb.run.state import Progress, RunState, RunTotals, UpdateReport
 from rlcb.run.summary import Outcome, summary_block, write_summaries
 
 if TYPE_CHECKING:
-    from rlcb.comm.pool import Crew
+    from rlcb.comm.pool import WorkerPool
 
 
 class Recorder:
     """Owns the run directory's files while a run goes on; one per run, wherever the workers are."""
 
-    def __init__(
-        self,
-        run: RunDirectory,
-        config: Config,
-        device: str,
-        num_threads: int,
-        num_workers: int,
-        crew: "Crew | None" = None,
-    ):
-        """`crew`: who the workers are, where they are not this process itself."""
-        self.run, self.config, self.device = run, config, device
-        self._num_threads, self._num_workers, self._crew = num_threads, num_workers, crew
+    def __init__(self, run: RunDirectory, config: Config, plan: Plan, pool: "WorkerPool | None" = None):
+        """`pool`: where the workers run, if they are not this process itself."""
+        self.run, self.config, self._plan, self._pool = run, config, plan, pool
         self.episodes = EpisodeStatistics(config.env.num_envs)
         self.seconds, self.worker_restarts = 0.0, 0
         self.ending: str | None = None  # how the run ended, once it has
         self._started = datetime.now().astimezone()
-        self._progress = {"env_steps": 0, "updates": 0, "skipped_steps": 0}
+        self._progress = Progress()
         self._meter: ResourceMeter | None = None
 
-    def restore(self) -> list[Start]:
-        """Load the newest whole checkpoint; returns what each worker starts from."""
+    def restore(self) -> RunState:
+        """Load the newest whole checkpoint; returns the run as its workers left it."""
         path, content = load_newest(self.run.checkpoints, self.run.algorithm, self._warn)
-        starts = starts_from(str(path), content, self.config, self.run.algorithm, self._num_workers)
-        self.episodes.load(content["run"]["episodes"])
-        self.seconds, self.worker_restarts = content["run"]["seconds"], content["run"]["worker_restarts"]
-        self._started = datetime.fromisoformat(content["run"]["started"])
-        self._progress = content["progress"]
-        note(f"resuming from {path} at step {self._progress['env_steps']:,}")
-        self.run.event("resumed", checkpoint=path.name, env_steps=self._progress["env_steps"])
-        return starts
+        state, totals = from_content(str(path), content, self.config), totals_of(content)
+        self.episodes.load(totals.episodes)
+        self.seconds, self.worker_restarts = totals.seconds, totals.worker_restarts
+        self._started = datetime.fromisoformat(totals.started)
+        self._progress = state.shared.progress.copy()
+        note(f"resuming from {path} at step {self._progress.env_steps:,}")
+        self.run.event("resumed", checkpoint=path.name, env_steps=self._progress.env_steps)
+        return state
 
     def __enter__(self) -> Self:
         wanted = want_tensorboard(self.config.logging.tensorboard)
-        self._writer = MetricsWriter(self.run.logs, wanted, self._progress["updates"], self.run.earlier_logs)
+        self._writer = MetricsWriter(self.run.logs, wanted, self._progress.updates, self.run.earlier_logs)
         self.console = Console("Training")
         return self
 
@@ -67,23 +57,23 @@ class Recorder:
         self.console.close()
         self._writer.close()
 
-    def record(self, reports: list[Report]) -> None:
+    def record(self, reports: list[UpdateReport]) -> None:
         """Take in all workers' reports of one update, in the order of their ranks."""
         first = reports[0]
-        steps = first.progress["env_steps"] - self._progress["env_steps"]
+        steps = first.progress.env_steps - self._progress.env_steps
         self.seconds, self._progress = first.now, first.progress
         if first.metrics is not None:
             self._record_update(reports, steps)
         elif self._meter is None:
             self._meter = self._new_meter()  # from here on training is measured, not starting up
-        if first.common is not None:
-            parts = [report.part for report in reports if report.part is not None]
-            self.save("final" if first.ending == "finished" else None, first.common, parts)
+        if first.shared is not None:
+            workers = [report.own for report in reports if report.own is not None]
+            self.save(RunState(first.shared, workers), final=first.ending == "finished")
             if not first.ending:
                 write_summaries(self.run, self.config, self.outcome("running"))
         self.ending = first.ending
 
-    def _record_update(self, reports: list[Report], steps: int) -> None:
+    def _record_update(self, reports: list[UpdateReport], steps: int) -> None:
         first = reports[0]
         self.episodes.add(episode for report in reports for episode in report.episodes)
         metrics = self._metrics(reports, steps)
@@ -99,16 +89,16 @@ class Recorder:
                 self.console.line(update_line(metrics))
         self.console.progress(first.fraction, f"{metrics['time/fps']:,.0f} FPS")
 
-    def _metrics(self, reports: list[Report], steps: int) -> Metrics:
+    def _metrics(self, reports: list[UpdateReport], steps: int) -> Metrics:
         """The line of one update, under the names that docs/metrics.md explains; times are means over the workers."""
         first = reports[0]
         recent, lengths = self.episodes.recent(), self.episodes.recent_lengths
-        spent = {name: sum(report.spent[name] for report in reports) / len(reports) for name in first.spent}
+        spent = {name: sum(report.seconds[name] for report in reports) / len(reports) for name in first.seconds}
         assert self._meter is not None
         memory, cpu = self._meter.sample()
         return {
-            "update": first.progress["updates"],
-            "step": first.progress["env_steps"],
+            "update": first.progress.updates,
+            "step": first.progress.env_steps,
             "time": round(first.now, 4),
             "rollout/ep_reward_mean": recent[0] if recent else None,
             "rollout/ep_reward_std": recent[1] if recent else None,
@@ -123,23 +113,14 @@ class Recorder:
             "resource/cpu_percent": round(cpu, 2),
         }
 
-    def save(self, name: str | None, common: dict[str, Any], parts: list[dict[str, Any]]) -> None:
-        """Write a checkpoint, by default named after its steps, then remove the oldest."""
-        extra = {
-            "run": {
-                "episodes": self.episodes.state(),
-                "seconds": self.seconds,
-                "started": self._started.isoformat(timespec="seconds"),
-                "worker_restarts": self.worker_restarts,
-            }
-        }
-        content = checkpoint_content(self.config, self.run.algorithm, common, parts, extra)
-        name = name or f"step_{content['meta']['env_steps']}"
-        save_checkpoint(self._path(name), content)
+    def save(self, state: RunState, final: bool = False) -> None:
+        """Write a checkpoint, named after its steps unless it is the final one, then remove the oldest."""
+        started = self._started.isoformat(timespec="seconds")
+        totals = RunTotals(self.episodes.state(), self.seconds, started, self.worker_restarts)
+        name = "final" if final else f"step_{state.shared.progress.env_steps}"
+        path = self.run.checkpoints / f"{self.run.prefix}_{name}.pt"
+        save_checkpoint(path, to_content(self.config, state, totals))
         prune(self.run.checkpoints, self.run.prefix, self.config.logging.keep_checkpoints)
-
-    def _path(self, name: str) -> Path:
-        return self.run.checkpoints / f"{self.run.prefix}_{name}.pt"
 
     def finish(self, status: str | None = None) -> Outcome:
         """Write the summaries; a run that came to its end shows its block."""
@@ -150,9 +131,9 @@ class Recorder:
             print(summary_block(self.run, self.config, outcome), flush=True)
         return outcome
 
-    def abandon(self, common: dict[str, Any], parts: list[dict[str, Any]]) -> None:
+    def abandon(self, state: RunState) -> None:
         """Leave a run that cannot go on so that it can be resumed: a checkpoint, and summaries of how far it came."""
-        self.save(None, common, parts)
+        self.save(state)
         write_summaries(self.run, self.config, self.outcome("interrupted"))
 
     def note_loss(self, name: str, how: str, times: int) -> None:
@@ -173,21 +154,21 @@ class Recorder:
             started=self._started,
             ended=datetime.now().astimezone(),
             seconds=self.seconds,
-            env_steps=self._progress["env_steps"],
-            updates=self._progress["updates"],
-            skipped_steps=self._progress["skipped_steps"],
+            env_steps=self._progress.env_steps,
+            updates=self._progress.updates,
+            skipped_steps=self._progress.skipped_steps,
             episodes=self.episodes,
             history=self._writer.history,
             resources=(self._meter or self._new_meter()).totals(),
-            device=self.device,
-            num_threads=self._num_threads,
-            num_workers=self._num_workers,
+            device=self._plan.device,
+            num_threads=self._plan.threads,
+            num_workers=self._plan.num_workers,
             worker_restarts=self.worker_restarts,
-            nodes=self._crew.nodes() if self._crew else [],
+            nodes=self._pool.nodes() if self._pool else [],
         )
 
     def _new_meter(self) -> ResourceMeter:
-        return ResourceMeter(self._crew.usage, self._crew.cores()) if self._crew else ResourceMeter()
+        return ResourceMeter(self._pool.usage, self._pool.cores()) if self._pool else ResourceMeter()
 
     def _warn(self, text: str) -> None:
         warn(text)

@@ -1,4 +1,4 @@
-"""The end of a run in figures: benchmark_metrics.json, training_summary.json, metrics.json and the block on screen."""
+"""What a run leaves at its end: benchmark_metrics.json, training_summary.json, metrics.json, the block on screen."""
 
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -47,7 +47,7 @@ def write_summaries(run: RunDirectory, config: Config, outcome: Outcome) -> None
 
 
 def benchmark_metrics(run: RunDirectory, config: Config, outcome: Outcome) -> dict[str, Any]:
-    """Everything a comparison needs to know of a run."""
+    """The content of benchmark_metrics.json: everything that a comparison needs to know."""
     rewards = _rewards(outcome.episodes)
     hours = outcome.seconds / 3600
     return {
@@ -88,7 +88,7 @@ def benchmark_metrics(run: RunDirectory, config: Config, outcome: Outcome) -> di
 
 
 def training_summary(run: RunDirectory, outcome: Outcome) -> dict[str, Any]:
-    """The short form."""
+    """The content of training_summary.json."""
     rewards = _rewards(outcome.episodes)
     return {
         "algorithm": run.algorithm.upper(),
@@ -143,7 +143,7 @@ def final_fps(history: list[Metrics]) -> float | None:
 
 
 def time_shares(history: list[Metrics]) -> dict[str, float]:
-    """Where the time of the whole run went, in parts of 1."""
+    """The shares of the whole run's time that each activity took."""
     names = ("env", "acting", "learning", "allreduce", "waiting", "rollouts", "other")
     there = [name for name in names if history and f"time/{name}_seconds" in history[-1]]
     spent = {name: float(np.sum([line.get(f"time/{name}_seconds", 0.0) for line in history])) for name in there}
@@ -195,12 +195,10 @@ def summary_block(run: RunDirectory, config: Config, outcome: Outcome) -> str:
 def _node_lines(nodes: list[dict[str, Any]], noun: str) -> list[str]:
     lines = ["", "Nodes:"] if nodes else []
     for node in nodes:
-        workers, memory = node["workers"], _number(node["peak_memory_gb"], ".2f")
+        workers = f"{node['workers']} {noun}" if node["workers"] == 1 else f"{node['workers']} {noun}s"
+        memory = f"peak memory {_number(node['peak_memory_gb'], '.2f')} GB"
         gone = "" if node["alive"] else ", lost"
-        lines.append(
-            f"  {node['node']}: {node['cores']:g} cores, {workers} {noun}{'s' * (workers != 1)}, "
-            f"peak memory {memory} GB{gone}"
-        )
+        lines.append(f"  {node['node']}: {node['cores']:g} cores, {workers}, {memory}{gone}")
     return lines
 
 

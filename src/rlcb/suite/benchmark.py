@@ -1,4 +1,4 @@
-"""A benchmark: a matrix of training runs, then evaluation and report; can be broken off anywhere and continued."""
+"""A benchmark: a matrix of training runs, then evaluation and report; can be interrupted anywhere and continued."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -8,14 +8,14 @@ from rlcb.config.schema import Config
 from rlcb.console import LINE
 from rlcb.errors import RlcbError, UsageError
 from rlcb.signals import StopRequest
+from rlcb.suite.directory import check_room, event, has_plan, locked, refuse_differences, store, stored
 from rlcb.suite.display import Display, clock
-from rlcb.suite.plan import check_room, event, has_plan, owned, refuse_differences, store, stored
 from rlcb.suite.settings import Suite, build_suite
 from rlcb.suite.work import Work
 
 
 def benchmark(output: Path, file: Path | None, flags: Mapping[str, tuple[str, Any]]) -> int:
-    """Do all of a suite that is not done yet; returns the exit code. Without file and flags continues the one there."""
+    """Do what is not done yet of a suite; returns the exit code. Without file and flags it continues the stored one."""
     stop = StopRequest("the current run finishes its update and saves, then the suite stops")
     stop.install()
     wanted = build_suite(file, flags) if file or flags else None
@@ -24,7 +24,7 @@ def benchmark(output: Path, file: Path | None, flags: Mapping[str, tuple[str, An
             f"--output-dir {output}: holds no suite to continue; to start one give --suite FILE, --duration HOURS "
             "or --total-timesteps N"
         )
-    with owned(output):
+    with locked(output):
         suite = _agreed(output, wanted)
         display = Display()
         work = Work(output, suite, stop, display)
@@ -39,7 +39,7 @@ def benchmark(output: Path, file: Path | None, flags: Mapping[str, tuple[str, An
 
 
 def _agreed(output: Path, wanted: Suite | None) -> Suite:
-    """The suite that began here, which must be the one wanted; or a new one."""
+    """The suite stored in the directory, which must equal the one wanted; where there is none, that one."""
     if has_plan(output):
         suite = stored(output)
         if wanted:
@@ -50,16 +50,16 @@ def _agreed(output: Path, wanted: Suite | None) -> Suite:
 
 
 def _divided(pair: str, config: Config) -> Config:
-    """Where the number of workers is to be measured, measure it once for all runs: they must be alike."""
+    """The configuration with the number of workers measured, if it is to be: once, so that all runs have the same."""
     if config.parallel.num_workers != "auto" or not pair.endswith("_parallel"):
         return config
-    from rlcb.config.tune import decided
+    from rlcb.config.plan import decided
 
-    return decided(config, lambda text: print(text, flush=True))
+    return decided(config)
 
 
 def _do(work: Work, stop: StopRequest, display: Display) -> int:
-    """Train, evaluate, report; every failure is told at the end."""
+    """Train, evaluate, report; failures are reported together at the end."""
     again = f"rlcb benchmark --output-dir {work.output}"
     work.train()
     if stop.signal is None:

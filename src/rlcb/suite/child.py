@@ -1,4 +1,4 @@
-"""Becomes `python -m rlcb …`, bound to the life of the process that started it. Usage: PARENT_PID ARGUMENTS…"""
+"""Runs `python -m rlcb …` in this process, which the kernel kills if its parent dies. Usage: PARENT_PID ARGUMENTS…"""
 
 import os
 import sys
@@ -7,7 +7,7 @@ from rlcb.signals import die_with
 
 
 def main() -> None:
-    """Go over to the command, which keeps what was said about its parent."""
+    """Replace this program by the command; the bond to the parent remains."""
     die_with(int(sys.argv[1]))
     os.execv(sys.executable, [sys.executable, "-m", "rlcb", *sys.argv[2:]])
 

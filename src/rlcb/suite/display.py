@@ -1,4 +1,4 @@
-"""What a person sees of a suite: lines, and on a terminal a bar over all runs with the current one's last words."""
+"""A suite's output: lines, and on a terminal a progress bar over all runs with the current one's last line."""
 
 import sys
 from datetime import timedelta
@@ -14,7 +14,7 @@ def clock(seconds: float) -> str:
 
 
 def time_note(elapsed: float, left: float | None) -> str:
-    """How long it took so far and how long it will take."""
+    """Elapsed and remaining time."""
     return f"elapsed {clock(elapsed)}, " + ("time left not known yet" if left is None else f"about {clock(left)} left")
 
 
@@ -25,19 +25,19 @@ class Display:
         self._bar = _Bar(console) if console or sys.stdout.isatty() else None
 
     def line(self, text: str) -> None:
-        """Print one line for good."""
+        """Print one line above the bar."""
         if self._bar:
             self._bar.line(text)
         else:
             print(text, flush=True)
 
     def show(self, phase: str, fraction: float, times: str, current: str) -> None:
-        """Renew the bar: what is being done, how much of that is done, its times, what goes on."""
+        """Redraw the bar: phase, share done, elapsed and remaining time, the current command's last line."""
         if self._bar:
             self._bar.show(phase, fraction, times, current)
 
     def close(self) -> None:
-        """Take the bar away."""
+        """Remove the bar."""
         if self._bar:
             self._bar.close()
             self._bar = None

@@ -1,4 +1,4 @@
-"""A command of this program as a child process: its output in a file, its life bound to ours."""
+"""A command of this program as a child process: its output goes to a file, and it is killed if this process dies."""
 
 import os
 import signal
@@ -13,7 +13,7 @@ _TAIL_BYTES = 8192
 
 
 class Child:
-    """A running `rlcb …`; what it prints is appended to a log."""
+    """A running `rlcb …`; what it prints is appended to a log file."""
 
     def __init__(self, arguments: Sequence[str | Path], log: Path):
         words = [str(word) for word in arguments]
@@ -28,14 +28,15 @@ class Child:
                     stdin=subprocess.DEVNULL,
                     stdout=file,
                     stderr=subprocess.STDOUT,
-                    start_new_session=True,  # Ctrl-C is for the suite, which passes it on once
+                    start_new_session=True,  # Ctrl-C reaches the suite alone, which passes it on once
                 )
         except OSError as error:
             raise ResourceError(f"{error.filename or log}: cannot be written to: {error.strerror}") from None
-        self._log, self._told = log, False
+        self._log = log
+        self._told = False
 
     def ended(self, wait: float) -> bool:
-        """Wait that many seconds for the end; whether it came."""
+        """Wait at most so many seconds; whether the command has ended."""
         try:
             self._process.wait(wait)
         except subprocess.TimeoutExpired:
@@ -55,7 +56,7 @@ class Child:
         return 128 - code if code < 0 else code
 
     def reason(self) -> str:
-        """Why it failed: the signal that killed it, or its last words."""
+        """Why it failed: the signal that killed it, or the last line it printed."""
         code = self._process.returncode
         if code < 0:
             return f"killed by {signal.Signals(-code).name}"

@@ -1,4 +1,4 @@
-"""What a benchmark suite consists of: its YAML file and flags, checked, and the configuration of every kind of run."""
+"""The settings of a benchmark suite, from its YAML file and flags, and the configuration of each pair of them."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -8,10 +8,10 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from rlcb.config.load import build_config, meant
-from rlcb.config.registry import MODES
+from rlcb.config.registry import ALGORITHMS, DEFAULT_ALGORITHM, MODES
 from rlcb.config.schema import Config, all_keys, fields
 from rlcb.config.yaml_file import read_yaml
-from rlcb.envs.families import canonical_env_name, procgen_game
+from rlcb.envs.families import canonical_env_name, short_name
 from rlcb.errors import UsageError
 from rlcb.run.metrics import want_tensorboard
 from rlcb.train import check_cluster, check_device
@@ -21,7 +21,7 @@ Sources = dict[str, str]  # setting → where it was given, as a message names i
 _DECIDED = {"name": "games", "seed": "seeds", "duration_hours": "duration_hours", "total_timesteps": "total_timesteps",
             "checkpoint_dir": "--output-dir", "log_dir": "--output-dir"}  # fmt: skip
 PASSED_ON = tuple(key for key in all_keys() if key not in _DECIDED)
-ON_A_CLUSTER = ("cluster", "min_workers", "insecure")  # a suite's sequential runs stay where they are
+ON_A_CLUSTER = ("cluster", "min_workers", "insecure")  # a suite's sequential runs ignore them
 BUDGETS = ("duration_hours", "total_timesteps")
 
 _Several = BeforeValidator(lambda value: value if isinstance(value, list) else [value])
@@ -34,12 +34,11 @@ class SuiteConfig(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
 
     algorithms: Annotated[
-        list[str], _Several, Field(min_length=1, description=f"one or more of {', '.join(MODES)}")
-    ] = ["ppo"]
-    modes: Annotated[list[str], _Several, Field(min_length=1, description="one or both of sequential and parallel")] = [
-        "sequential",
-        "parallel",
-    ]
+        list[str], _Several, Field(min_length=1, description=f"one or more of {', '.join(ALGORITHMS)}")
+    ] = [DEFAULT_ALGORITHM]
+    modes: Annotated[list[str], _Several, Field(min_length=1, description=f"one or both of {' and '.join(MODES)}")] = (
+        list(MODES)
+    )
     seeds: Annotated[
         list[Annotated[int, Field(ge=0, le=2**31 - 1)]],
         _Several,
@@ -75,18 +74,15 @@ class SuiteConfig(BaseModel):
 
 @dataclass(frozen=True)
 class Suite:
-    """Settings, and what they make of the configuration of each `<algorithm>_<mode>`."""
+    """Settings, and the configuration of each `<algorithm>_<mode>` that follows from them."""
 
     settings: SuiteConfig
     configs: dict[str, Config]
 
 
-def pairs_of(
-    algorithms: Iterable[str], modes: Iterable[str], table: Mapping[str, tuple[str, ...]] = MODES
-) -> list[tuple[str, str]]:
+def pairs_of(algorithms: list[str], modes: list[str]) -> list[tuple[str, str]]:
     """All (algorithm, mode) pairs that exist; a mode that one algorithm lacks is left out for that one."""
-    wanted = list(modes)
-    return [(algorithm, mode) for algorithm in algorithms for mode in wanted if mode in table[algorithm]]
+    return [(algorithm, mode) for algorithm in algorithms for mode in modes if mode in ALGORITHMS[algorithm].modes]
 
 
 def build_suite(path: Path | None, flags: Mapping[str, tuple[str, Any]]) -> Suite:
@@ -141,16 +137,15 @@ def _first_problem(error: ValidationError, source: Sources) -> str:
 
 
 def _checked(settings: SuiteConfig, source: Sources) -> SuiteConfig:
-    """Checks against the tables of what exists, and of settings against each other; games get their short names."""
-    known_modes = list(dict.fromkeys(mode for modes in MODES.values() for mode in modes))
-    known: dict[str, Iterable[str]] = {"algorithms": MODES, "modes": known_modes}
+    """The settings with the games' short names, once all of them are known to exist and to fit together."""
+    known: dict[str, Iterable[str]] = {"algorithms": ALGORITHMS, "modes": MODES}
     for key, names in known.items():
         for name in getattr(settings, key):
             if name not in names:
                 raise UsageError(f"{source[key]}: {name!r} does not exist{meant(name, names)}")
     for algorithm in settings.algorithms:
         if not pairs_of([algorithm], settings.modes):
-            have = ", ".join(MODES[algorithm])
+            have = ", ".join(ALGORITHMS[algorithm].modes)
             raise UsageError(f"{source.get('modes', 'modes')}: {algorithm} has none of these modes; it has {have}")
     if (settings.duration_hours is None) == (settings.total_timesteps is None):
         places = [source[key] for key in BUDGETS if getattr(settings, key) is not None]
@@ -174,7 +169,7 @@ def _check_overrides(settings: SuiteConfig, source: Sources) -> None:
         if key not in PASSED_ON:
             raise UsageError(f"{where}: unknown key {key}{meant(key, PASSED_ON)}")
         if not any(key in _keys_of(algorithm) for algorithm in settings.algorithms):
-            owners = " and ".join(name for name in MODES if key in _keys_of(name))
+            owners = " and ".join(name for name in ALGORITHMS if key in _keys_of(name))
             raise UsageError(
                 f"{_where(source, key)}: is for {owners}, this suite has {' and '.join(settings.algorithms)}"
             )
@@ -196,10 +191,9 @@ def _where(source: Sources, key: str) -> str:
 
 def _short_name(game: str, source: Sources) -> str:
     try:
-        name = canonical_env_name(game)
+        return short_name(canonical_env_name(game))
     except UsageError as error:
         raise UsageError(f"{source.get('games', 'games')}: {error}") from None
-    return procgen_game(name) or name
 
 
 def _build_configs(settings: SuiteConfig, source: Sources) -> dict[str, Config]:
@@ -222,7 +216,7 @@ def _build_configs(settings: SuiteConfig, source: Sources) -> dict[str, Config]:
 def _changes(
     settings: SuiteConfig, source: Sources, algorithm: str, mode: str, game: str
 ) -> dict[str, tuple[str, Any]]:
-    """What the suite puts on top of a config file, as far as the algorithm knows it, and where each was given."""
+    """What the suite changes in a config file, as far as the algorithm has such keys, and where each was given."""
     budget = next(key for key in BUDGETS if getattr(settings, key) is not None)
     changes: dict[str, tuple[str, Any]] = {
         "name": (source.get("games", "games"), game),

@@ -7,27 +7,31 @@ from pathlib import Path
 from statistics import fmean
 
 from rlcb.config.schema import Config
-from rlcb.envs.families import canonical_env_name, procgen_game
+from rlcb.envs.families import canonical_env_name, family_of
 from rlcb.errors import ResourceError
 from rlcb.signals import StopRequest
+from rlcb.suite.directory import Result, SuiteRun, config_path, event, in_use, result_of, resumable, runs_of
 from rlcb.suite.display import Display, clock, time_note
-from rlcb.suite.plan import Result, SuiteRun, config_path, event, in_use, result_of, resumable, runs_of
 from rlcb.suite.process import Child
 from rlcb.suite.settings import Suite
 
 _POLL_SECONDS = 0.5
 _START_UP = 10.0  # seconds from starting a run to its first update, roughly
-_GONE_SECONDS = 60.0  # how long the training of a suite that was killed may take to be gone
+_GONE_SECONDS = 60.0  # how long to wait for the end of a training whose suite was killed
 
 
 class Work:
-    """Everything that is planned, what of it is done, and the means to do the rest."""
+    """The runs of a suite, the results of those that are finished, and the methods that do the rest."""
 
     def __init__(self, output: Path, suite: Suite, stop: StopRequest, display: Display):
-        self.output, self.suite, self.runs = output, suite, runs_of(suite.settings, output)
+        self.output = output
+        self.suite = suite
+        self.runs = runs_of(suite.settings, output)
         self.results = {run: result for run in self.runs if (result := result_of(run))}
         self.failures: dict[str, str] = {}  # what failed this time, and why
-        self._stop, self._display, self._started = stop, display, time.monotonic()
+        self._stop = stop
+        self._display = display
+        self._started = time.monotonic()
 
     @property
     def unfinished(self) -> list[SuiteRun]:
@@ -35,7 +39,7 @@ class Work:
         return [run for run in self.runs if run not in self.results]
 
     def expected_seconds(self, run: SuiteRun) -> float | None:
-        """How long a run will take: its duration, or as long as others like it took; None where nothing is known."""
+        """How long a run will take: its duration, or the mean of finished runs like it; None where there are none."""
         if self.suite.settings.duration_hours:
             return 3600 * self.suite.settings.duration_hours + _START_UP
         alike = [result.seconds for other, result in self.results.items() if other.pair == run.pair]
@@ -43,19 +47,19 @@ class Work:
         return fmean(known) + _START_UP if known else None
 
     def seconds_left(self, runs: list[SuiteRun]) -> float | None:
-        """How long these runs will take together, with the rests between them."""
+        """How long these runs will take together, with the pauses between them."""
         each = [self.expected_seconds(run) for run in runs]
         known = [seconds for seconds in each if seconds is not None]
         rests = self.suite.settings.cool_down * max(len(runs) - 1, 0)
         return sum(known) + rests if len(known) == len(each) else None
 
     def train(self) -> None:
-        """Do every run that is not finished, in order; one that fails is noted and does not stop the others."""
+        """Do every run that is not finished, in order; one that fails is recorded and does not stop the others."""
         rest = False
         for number, run in enumerate(self.runs, 1):
             label = f"[{number}/{len(self.runs)}] {run.name}"
             if run in self.results:
-                self._display.line(f"{label}: already finished, {_figures(self.results[run])}")
+                self._display.line(f"{label}: already finished, {_metrics_of(self.results[run])}")
                 continue
             if rest:
                 self._rest()
@@ -77,7 +81,7 @@ class Work:
         if reason is None and result is not None:
             self.results[run] = result
             event(self.output, "run_finished", run=run.name)
-            self._display.line(f"{label}: finished, {_figures(result)} ({self._times(self.seconds_left(later))})")
+            self._display.line(f"{label}: finished, {_metrics_of(result)} ({self._times(self.seconds_left(later))})")
         elif self._stop.signal is not None:
             event(self.output, "run_interrupted", run=run.name)
         else:
@@ -99,7 +103,7 @@ class Work:
             self._display.show("Training", share, self._times(left), f"{label}: {child.last_line()}")
 
     def _rest(self) -> None:
-        """Let the machine cool down; a signal ends that."""
+        """Pause so that the machine cools down; a signal ends the pause."""
         end = time.monotonic() + self.suite.settings.cool_down
         while self._stop.signal is None and (left := end - time.monotonic()) > 0:
             self._display.show("Training", 1 - len(self.unfinished) / len(self.runs), f"cooling down: {left:.0f} s", "")
@@ -157,10 +161,10 @@ class Work:
 
 
 def start_training(run: SuiteRun, output: Path) -> Child:
-    """Start a run, or go on with what an earlier start left of it."""
+    """Start a run, or resume it where an earlier start left a checkpoint."""
     deadline = time.monotonic() + _GONE_SECONDS
     while in_use(run) and time.monotonic() < deadline:
-        time.sleep(0.1)  # the training of a suite that was killed is just dying
+        time.sleep(0.1)  # the training of a suite that was killed is about to end
     if resumable(run):
         event(output, "run_resumed", run=run.name)
         return Child(["train", "--resume", run.path], run.log)
@@ -171,11 +175,11 @@ def start_training(run: SuiteRun, output: Path) -> Child:
 
 def _levels(config: Config, game: str) -> tuple[str, ...]:
     """What to evaluate on: also unseen levels, where there are any."""
-    return ("train", "unseen") if procgen_game(game) and config.env.num_levels else ("train",)
+    return ("train", "unseen") if family_of(game).has_levels and config.env.num_levels else ("train",)
 
 
 def is_evaluated(run: SuiteRun, config: Config, episodes: int) -> bool:
-    """Whether this very checkpoint was evaluated on all the levels it should be."""
+    """Whether the final checkpoint, identified by its hash, was evaluated on all the levels that it should be."""
     file = run.final_checkpoint.with_name(f"{run.final_checkpoint.stem}_evaluation.json")
     done = set()
     try:
@@ -199,7 +203,7 @@ def evaluate_run(run: SuiteRun, config: Config, episodes: int) -> Child:
 
 
 def report_folder(output: Path) -> Path:
-    """Where the comparison of a suite's runs is kept."""
+    """The folder of the comparison of a suite's runs."""
     return output / "report"
 
 
@@ -208,6 +212,6 @@ def write_report(output: Path) -> Child:
     return Child(["compare", output, "--output", report_folder(output)], output / "report.log")
 
 
-def _figures(result: Result) -> str:
+def _metrics_of(result: Result) -> str:
     fps = "FPS n/a" if result.fps is None else f"{result.fps:,.0f} FPS"
     return f"{fps}, reward " + ("n/a" if result.reward is None else f"{result.reward:.2f}")

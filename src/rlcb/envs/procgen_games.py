@@ -1,6 +1,4 @@
-"""Facts about Procgen that turn an evaluation's figures into published ones; nothing here imports the games."""
-
-from rlcb.envs.families import procgen_game
+"""Procgen's games: their names, distribution modes and published score ranges. Nothing here imports the games."""
 
 # Rewards that count as 0 and 1, per game: (easy 0, easy 1, hard 0, hard 1). Source: Cobbe et al. 2020, "Leveraging
 # Procedural Generation to Benchmark Reinforcement Learning" (arXiv 1912.01588), appendix C. 0 is what a policy reaches
@@ -23,6 +21,11 @@ SCORE_RANGES: dict[str, tuple[float, float, float, float]] = {
     "plunder": (4.5, 30, 3, 30),
     "starpilot": (2.5, 64, 1.5, 35),
 }
+GAMES = tuple(SCORE_RANGES)
+
+# Procgen has a level generator per mode, and not every game has all of them: a missing one ends the process.
+_EXTREME = ("chaser", "dodgeball", "leaper", "starpilot")
+_MEMORY = ("caveflyer", "dodgeball", "heist", "jumper", "maze", "miner")
 
 # Every game flags its levels as completed or not, but in these four that flag only marks the highest possible score:
 # they are about how much is caught or shot down before the agent is hit. In the other twelve each level has something
@@ -30,22 +33,28 @@ SCORE_RANGES: dict[str, tuple[float, float, float, float]] = {
 _SCORE_GAMES = ("bigfish", "bossfight", "plunder", "starpilot")
 
 
-def score_range(env: str, distribution_mode: str | None) -> tuple[float, float] | None:
-    """The rewards that count as 0 and 1, where they are published: Procgen in easy and hard mode."""
-    game = procgen_game(env)
-    if game is None or distribution_mode not in ("easy", "hard"):
+def procgen_game(name: str) -> str | None:
+    """The Procgen game that `name` means in any of its spellings, or None for another kind of environment."""
+    short = name.removeprefix("procgen:").removeprefix("procgen-").removesuffix("-v0")
+    return short if short in GAMES else None
+
+
+def modes_of(game: str) -> tuple[str, ...]:
+    """The distribution modes that exist for one game."""
+    modes = ["easy", "hard"]
+    modes += ["extreme"] if game in _EXTREME else []
+    modes += ["memory"] if game in _MEMORY else []
+    return tuple(modes)
+
+
+def score_range(game: str, distribution_mode: str | None) -> tuple[float, float] | None:
+    """The rewards that count as 0 and 1, where they are published: in easy and hard mode."""
+    if distribution_mode not in ("easy", "hard"):
         return None
     low_easy, high_easy, low_hard, high_hard = SCORE_RANGES[game]
     return (low_easy, high_easy) if distribution_mode == "easy" else (low_hard, high_hard)
 
 
-def normalized_score(env: str, distribution_mode: str | None, reward: float) -> float | None:
-    """(reward − low) / (high − low) with the game's published constants; None where there are none."""
-    limits = score_range(env, distribution_mode)
-    return None if limits is None else (reward - limits[0]) / (limits[1] - limits[0])
-
-
-def has_success(env: str) -> bool:
-    """Whether the share of completed levels says something about a policy in this environment."""
-    game = procgen_game(env)
-    return game is not None and game not in _SCORE_GAMES
+def has_success(game: str) -> bool:
+    """Whether the share of completed levels says something about a policy in this game."""
+    return game not in _SCORE_GAMES

@@ -1,9 +1,8 @@
-"""A suite's directory: whose it is, what was planned, which runs are finished, whether there is room for the others."""
+"""A suite's directory: its lock, the stored plan, which runs are finished, whether the others fit on the disk."""
 
 import json
 import os
 import shutil
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,12 +15,12 @@ from rlcb.config.load import build_config
 from rlcb.config.schema import Config
 from rlcb.envs.families import canonical_env_name
 from rlcb.errors import ResourceError, UsageError
-from rlcb.files import Appender, sign_lock, try_lock, write_whole
+from rlcb.files import append_event, take_lock, try_lock, write_whole
 from rlcb.run.directory import LOCK, checkpoint_bytes
 from rlcb.suite.settings import Suite, SuiteConfig, read_settings
 
 _SETTINGS = "suite.yaml"
-_LOG_BYTES = 50 * 2**20  # what a run's metrics and console take on disk, generously
+_LOG_BYTES = 50 * 2**20  # upper estimate of a run's metrics and console output
 _SHOWN = 6  # differences named in one message
 
 
@@ -37,28 +36,28 @@ class SuiteRun:
 
     @property
     def name(self) -> str:
-        """How lines call it."""
+        """What messages call it."""
         return f"{self.algorithm} {self.mode} {self.game} seed {self.seed}"
 
     @property
     def pair(self) -> str:
-        """`<algorithm>_<mode>`, by which its configuration is kept."""
+        """`<algorithm>_<mode>`: runs of the same pair have the same configuration."""
         return f"{self.algorithm}_{self.mode}"
 
     @property
     def log(self) -> Path:
-        """Where what it prints is kept."""
+        """The file with what it prints."""
         return self.path.with_name(f"{self.path.name}.log")
 
     @property
     def final_checkpoint(self) -> Path:
-        """What a finished run ends with."""
+        """The checkpoint that a finished run has."""
         return self.path / "checkpoints" / f"{self.pair}_final.pt"
 
 
 @dataclass(frozen=True)
 class Result:
-    """What a finished run says about itself."""
+    """What the files of a finished run say."""
 
     seconds: float
     fps: float | None
@@ -66,7 +65,7 @@ class Result:
 
 
 def runs_of(settings: SuiteConfig, output: Path) -> list[SuiteRun]:
-    """All runs in their order: seed by seed, so that a change of the machine's speed meets all modes alike."""
+    """All runs in their order: seed by seed, so that a change of the machine's speed affects all modes alike."""
     return [
         SuiteRun(algorithm, mode, game, seed, output / game.replace("/", "_") / f"{algorithm}_{mode}" / f"seed_{seed}")
         for seed in settings.seeds
@@ -76,27 +75,25 @@ def runs_of(settings: SuiteConfig, output: Path) -> list[SuiteRun]:
 
 
 @contextmanager
-def owned(output: Path) -> Iterator[None]:
-    """Make the directory and keep every other suite out of it; the kernel ends that when this process ends."""
+def locked(output: Path) -> Iterator[None]:
+    """Make the directory and lock it against other suites; the kernel drops the lock when this process ends."""
     if output.exists() and not output.is_dir():
         raise UsageError(f"--output-dir {output}: is a file")
     try:
         output.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(output / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
     except OSError as error:
         raise ResourceError(f"{error.filename}: cannot be written to: {error.strerror}") from None
+    descriptor, owner = take_lock(output / LOCK)
+    if descriptor is None:
+        raise UsageError(f"--output-dir {output}: a suite is running there ({owner}); choose another directory")
     try:
-        if not try_lock(descriptor):
-            owner = os.read(descriptor, 200).decode(errors="replace").strip() or "just starting"
-            raise UsageError(f"--output-dir {output}: a suite is running there ({owner}); choose another directory")
-        sign_lock(descriptor)
         yield
     finally:
         os.close(descriptor)
 
 
 def in_use(run: SuiteRun) -> bool:
-    """Whether a training process still holds the run's directory."""
+    """Whether a training process has the run's directory locked."""
     try:
         descriptor = os.open(run.path / LOCK, os.O_RDONLY)
     except OSError:
@@ -108,12 +105,12 @@ def in_use(run: SuiteRun) -> bool:
 
 
 def config_path(output: Path, pair: str) -> Path:
-    """Where a suite keeps the configuration of an algorithm in a mode."""
+    """The file with the configuration of an algorithm in a mode."""
     return output / "configs" / f"{pair}.yaml"
 
 
 def store(output: Path, suite: Suite) -> None:
-    """Write the plan down; its settings last, so that a plan with settings is whole."""
+    """Store the plan; its settings come last, so that a plan with settings is complete."""
     try:
         config_path(output, "").parent.mkdir(exist_ok=True)
     except OSError as error:
@@ -143,14 +140,14 @@ def stored(output: Path) -> Suite:
 
 
 def refuse_differences(output: Path, planned: Suite, wanted: Suite) -> None:
-    """Raise an error that names what was asked for now and was not when the suite began."""
+    """Raise UsageError if the suite that is wanted differs from the stored one, and name the differences."""
     before, now = _flat(planned.settings), _flat(wanted.settings)
     different = [
         f"{key} {before.get(key, 'not set')} there, {now.get(key, 'not set')} now"
         for key in {**before, **now}
         if before.get(key) != now.get(key)
     ]
-    if not different:  # else the configurations differ because of that
+    if not different:  # otherwise the configurations differ for that reason
         for pair, config in wanted.configs.items():
             different += _differences(pair, planned.configs[pair].as_used(), config.as_used())
     if different:
@@ -179,7 +176,7 @@ def _differences(pair: str, before: dict[str, Any], now: dict[str, Any]) -> list
 
 
 def result_of(run: SuiteRun) -> Result | None:
-    """What a run's own files say once it is finished; None while it is not, or they are another's or damaged."""
+    """The result of a finished run; None if it is not finished, or its files are damaged or another run's."""
     try:
         summary = json.loads((run.path / "training_summary.json").read_text(encoding="utf-8"))
         env = json.loads((run.path / "benchmark_metrics.json").read_text(encoding="utf-8"))["config"]["env"]
@@ -193,13 +190,13 @@ def result_of(run: SuiteRun) -> Result | None:
 
 
 def resumable(run: SuiteRun) -> bool:
-    """Whether an earlier start left something that training can go on from."""
+    """Whether an earlier start left a checkpoint to resume from."""
     begun = all((run.path / name).is_file() for name in ("run.json", "config.yaml"))
     return begun and any((run.path / "checkpoints").glob(f"{run.algorithm}_*.pt"))
 
 
 def check_room(output: Path, runs: list[SuiteRun], configs: dict[str, Config]) -> None:
-    """Refuse to start where the checkpoints and logs of the runs to come would not fit."""
+    """Raise ResourceError if the checkpoints and logs of these runs would not fit on the disk."""
     need = 0
     for run in runs:
         config = configs[run.pair]
@@ -214,10 +211,5 @@ def check_room(output: Path, runs: list[SuiteRun], configs: dict[str, Config]) -
 
 
 def event(output: Path, name: str, **details: Any) -> None:
-    """Append something that happened to suite_events.jsonl."""
-    line = json.dumps({"time": time.strftime("%Y-%m-%dT%H:%M:%S%z"), "event": name, **details})
-    file = Appender(output / "suite_events.jsonl")
-    try:
-        file.write(line.encode() + b"\n")
-    finally:
-        file.close()
+    """Append an event to suite_events.jsonl."""
+    append_event(output / "suite_events.jsonl", name, details)

@@ -1,0 +1,188 @@
+"""Supervision: the workers of one role are started, watched, replaced and ended here, whatever the execution.
+
+A supervisor does no training. `poll` gathers what the workers of one or more supervisors have sent, and turns deaths
+and silence into `WorkerDied` among the messages; the execution decides what a death means for it.
+"""
+
+import contextlib
+import math
+import os
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from multiprocessing.connection import wait
+from typing import Any, NoReturn
+
+from rlcb.comm.pool import NoRoom, WorkerDied, WorkerHandle, WorkerPool
+from rlcb.comm.restarts import RestartBudget
+from rlcb.config.schema import Config
+from rlcb.errors import WorkersLost
+from rlcb.execution.messages import Started
+from rlcb.run.recorder import Recorder
+from rlcb.run.state import RunState
+
+STARTUP_SECONDS = 300.0  # importing torch on a crowded machine takes long; hanging there is not told from slowness
+
+
+class Supervisor:
+    """The workers of one role, each in a numbered place."""
+
+    def __init__(
+        self,
+        role: str,
+        size: int,
+        pool: WorkerPool,
+        recorder: Recorder,
+        config: Config,
+        budget: RestartBudget | None = None,
+    ):
+        self.role, self.size, self.pool, self.recorder = role, size, pool, recorder
+        self.noun = role.rpartition("_")[2]
+        self.control = pool.control(f"rlcb-{role}s", size)
+        self.workers: dict[int, WorkerHandle] = {}  # by place; a place that nobody could be found for is missing
+        self.ready: set[WorkerHandle] = set()  # those that have said so
+        self.idle: set[WorkerHandle] = set()  # ready and without anything to do: their silence means nothing
+        self.budget = budget or RestartBudget()
+        self._timeout, self._least = config.parallel.worker_timeout, config.parallel.min_workers
+        self._incarnations = Counter[int]()
+
+    # Starting
+
+    def start(self, place: int, setup: Any, descriptors: Sequence[int]) -> WorkerHandle:
+        """Start a worker in this place; NoRoom where none can be started."""
+        worker = self.pool.start(self.role, place, setup, self.control, descriptors)
+        self.workers[place] = worker
+        self._incarnations[place] += 1
+        return worker
+
+    def vacant(self) -> Iterator[int]:
+        """The places without a worker, as far as there is room for one."""
+        for place in range(self.size):
+            if place not in self.workers and self.pool.room() != 0:
+                yield place
+
+    def incarnation(self, place: int) -> int:
+        """How many processes have been in this place before the next one."""
+        return self._incarnations[place]
+
+    def seed_key(self, place: int, first_update: int) -> tuple[int, ...]:
+        """Which random streams the next worker in this place gets: every process other ones."""
+        incarnation = self.incarnation(place)
+        return (place, first_update, incarnation) if first_update or incarnation else (place,)
+
+    def has_started(self, worker: WorkerHandle, message: Started) -> None:
+        """A worker is ready, and idle until it is told something."""
+        self.ready.add(worker)
+        self.idle.add(worker)
+        if message.num_envs:
+            self.recorder.console.line(f"{worker.name.capitalize()} started with {message.num_envs} environments")
+
+    @property
+    def all_ready(self) -> bool:
+        """Whether every worker that was started has said that it is ready."""
+        return all(worker in self.ready for worker in self.workers.values())
+
+    # Working
+
+    def send(self, worker: WorkerHandle, message: Any) -> None:
+        """Give a worker something to do; from now on its silence counts."""
+        worker.reset_silence()
+        self.idle.discard(worker)
+        worker.send(message)
+
+    def patience(self, worker: WorkerHandle) -> float:
+        """For how many seconds a worker may be silent: without anything to do, for ever."""
+        if worker in self.idle:
+            return math.inf
+        return self._timeout if worker in self.ready else STARTUP_SECONDS
+
+    # Losing
+
+    def lose(self, died: WorkerDied) -> None:
+        """Put a death on record and release what belonged to the worker; its place is vacant then."""
+        worker = died.worker
+        self.recorder.note_loss(worker.name, died.how, self.budget.add(worker.index))
+        self.remove(worker)
+
+    def remove(self, worker: WorkerHandle) -> None:
+        """End a worker; its place is vacant then."""
+        worker.end()
+        self.ready.discard(worker)
+        self.idle.discard(worker)
+        if self.workers.get(worker.index) is worker:
+            del self.workers[worker.index]
+
+    def hopeless(self, died: WorkerDied) -> str | None:
+        """Why to give up rather than to replace this worker; None if it may be replaced."""
+        worker = died.worker
+        if not self.pool.distributed and self.budget.all_together(range(self.size)):
+            return f"all {self.size} {self.noun}s are lost, the last one {died.how}"
+        if self.budget.exhausted(worker.index):
+            return self.budget.story(worker.index, worker.name, died.how)
+        return None
+
+    def too_few(self) -> str | None:
+        """Why to give up if there is no room for as many workers as there must be."""
+        if len(self.workers) >= self._least:
+            return None
+        return f"there is room for {len(self.workers)} {self.noun}s, and min_workers is {self._least}"
+
+    def pool_lost(self) -> str | None:
+        """Why to give up if what the workers run on is gone altogether."""
+        try:
+            self.pool.check()
+        except WorkersLost as lost:
+            return str(lost)
+        return None
+
+    def give_up(self, story: str, state: RunState | None) -> NoReturn:
+        """End a run that cannot go on, with a checkpoint where there is something to keep."""
+        if state is not None:
+            self.recorder.abandon(state)
+            story = f"{story}; saved"
+        raise WorkersLost(f"{story}; go on with --resume {self.recorder.run.path}")
+
+    def end(self) -> None:
+        """End all workers and release the control page."""
+        for worker in list(self.workers.values()):
+            self.remove(worker)
+        os.close(self.control.descriptor)
+
+
+def poll(*supervisors: Supervisor, timeout: float = 0.1) -> list[tuple[WorkerHandle, Any]]:
+    """Wait for messages; returns each with its worker, also the deaths of workers that ended or had to be killed."""
+    by_channel = {worker.channel: worker for one in supervisors for worker in one.workers.values()}
+    messages = []
+    for channel in wait(list(by_channel), timeout):
+        worker = by_channel[channel]
+        messages.append((worker, receive(worker)))
+    messages.sort(key=lambda entry: isinstance(entry[1], WorkerDied))  # what others had sent by then comes first
+    dead = [worker for worker, message in messages if isinstance(message, WorkerDied)]
+    silences = [
+        (worker.silent_for(), one.patience(worker), worker)
+        for one in supervisors
+        for worker in one.workers.values()
+        if worker not in dead
+    ]
+    overdue = [entry for entry in silences if entry[0] > entry[1]]
+    if overdue:
+        # Workers that wait for a silent one may be silent too: only the one that fell silent first is killed.
+        _, patience, worker = max(overdue, key=lambda entry: entry[0])
+        worker.kill()
+        messages += [(worker, message) for message in drain(worker)]
+        messages.append((worker, WorkerDied(worker, f"silent for {patience:g} s and killed")))
+    return messages
+
+
+def receive(worker: WorkerHandle) -> Any:
+    """The worker's next message, or its death."""
+    try:
+        return worker.receive()
+    except WorkerDied as died:
+        return died
+
+
+def drain(worker: WorkerHandle) -> Iterator[Any]:
+    """What a worker had sent before it was killed: that still counts."""
+    with contextlib.suppress(WorkerDied, NoRoom):
+        while worker.channel.poll():
+            yield worker.receive()

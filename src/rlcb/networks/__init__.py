@@ -1,0 +1,23 @@
+"""Policies with a value head. Every module here except `layers` is a network, named after its file.
+
+Its function `make(spec)` builds an nn.Module that maps observations [B, …] to logits [B, A] and values [B].
+"""
+
+from importlib import import_module
+from pkgutil import iter_modules
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # the configuration needs the names, and `--help` must not wait for torch
+    from torch import nn
+
+    from rlcb.envs.base import EnvSpec
+
+NAMES = tuple(sorted(module.name for module in iter_modules(__path__) if module.name != "layers"))
+
+
+def make_network(name: str, spec: "EnvSpec") -> "nn.Module":
+    """Build the named network for these observations and actions; `auto` takes nature for images, mlp for vectors."""
+    if name == "auto":
+        name = "nature" if spec.is_image else "mlp"
+    network: nn.Module = import_module(f"rlcb.networks.{name}").make(spec)
+    return network

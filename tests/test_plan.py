@@ -1,0 +1,86 @@
+"""What a configuration comes to on some machine or cluster."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from rlcb.config import plan as plan_module
+from rlcb.config.load import build_config
+from rlcb.config.plan import Plan, largest_division, make_plan
+from rlcb.config.schema import Config
+
+
+@dataclass
+class Nodes:
+    """A cluster with so many cores, of which so many are on other machines."""
+
+    total: int
+    elsewhere: int = 0
+
+    def cores(self) -> int:
+        return self.total
+
+    def others(self) -> int:
+        return self.elsewhere
+
+
+@pytest.fixture(autouse=True)
+def _eight_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plan_module, "usable_cpus", lambda: 8)
+
+
+def configured(algorithm: str, mode: str = "parallel", **values: Any) -> Config:
+    return build_config(None, {key: (key, value) for key, value in values.items()}, mode=mode, algorithm=algorithm)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "values", "plan"),
+    [
+        ("ppo", {"num_workers": 4}, Plan("data_parallel", 4, 8, 0, 0, 2, "cpu")),
+        ("ppo", {"num_workers": 4, "num_threads": 1}, Plan("data_parallel", 4, 8, 0, 0, 1, "cpu")),
+        ("ppo", {"num_workers": 16, "num_threads": 3}, Plan("data_parallel", 16, 2, 0, 0, 1, "cpu")),
+        ("a3c", {"num_workers": 2, "num_envs_per_worker": 3}, Plan("async_gradients", 2, 3, 0, 0, 4, "cpu")),
+        ("impala", {"num_workers": 4}, Plan("actor_learner", 4, 8, 4, 8, 1, "cpu")),
+        ("impala", {"num_workers": 2, "num_learners": 2, "num_slots": 3}, Plan("actor_learner", 2, 16, 2, 3, 3, "cpu")),
+        ("impala", {"num_workers": 16}, Plan("actor_learner", 16, 2, 4, 32, 1, "cpu")),
+    ],
+)
+def test_every_number_of_a_parallel_run_is_known(algorithm: str, values: dict[str, Any], plan: Plan) -> None:
+    config, found = make_plan(configured(algorithm, **values), "parallel")
+    assert found == plan
+    parallel = config.parallel
+    assert (parallel.num_workers, parallel.num_envs_per_worker) == (plan.num_workers, plan.envs_per_worker)
+    assert parallel.num_learners == (plan.num_learners or None)
+    assert parallel.num_slots == values.get("num_slots")  # what is saved with the run says what was given
+
+
+@pytest.mark.parametrize("algorithm", ["ppo", "impala", "a2c"])
+def test_a_sequential_run_is_one_worker_with_all_cores(algorithm: str) -> None:
+    config = configured(algorithm, "sequential", num_envs=16)
+    assert make_plan(config, "sequential") == (config, Plan("sequential", 1, 16, 0, 0, 8, "cpu"))
+    assert make_plan(config.changed("hardware", num_threads=3), "sequential")[1].threads == 3
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "pool", "values", "plan"),
+    [
+        ("ppo", Nodes(12), {"num_workers": "auto"}, Plan("data_parallel", 8, 4, 0, 0, 1, "cpu")),
+        ("ppo", Nodes(12, 4), {"num_workers": 4}, Plan("data_parallel", 4, 8, 0, 0, 3, "cpu")),
+        ("a3c", Nodes(12, 4), {"num_workers": "auto", "num_envs": 24}, Plan("async_gradients", 12, 2, 0, 0, 1, "cpu")),
+        ("impala", Nodes(12, 4), {"num_workers": "auto"}, Plan("actor_learner", 4, 8, 4, 8, 2, "cpu")),
+        ("impala", Nodes(8), {"num_workers": "auto"}, Plan("actor_learner", 8, 4, 4, 16, 1, "cpu")),
+    ],
+)
+def test_a_cluster_has_a_worker_for_every_core(algorithm: str, pool: Nodes, values: dict[str, Any], plan: Plan) -> None:
+    config, found = make_plan(configured(algorithm, **values), "parallel", pool)
+    assert found == plan
+    assert config.parallel.num_workers == plan.num_workers
+    assert config.parallel.backend == ("gloo" if algorithm == "ppo" else "shared_memory")
+
+
+def test_the_largest_division_shares_environments_and_minibatches_evenly() -> None:
+    config = configured("ppo", num_workers=1, num_envs=24, batch_size=512)
+    assert [largest_division(config, most) for most in (0, 1, 3, 7, 30)] == [0, 1, 2, 4, 8]
+    asynchronous = configured("a3c", num_workers=1, num_envs=24)
+    assert [largest_division(asynchronous, most) for most in (0, 1, 3, 7, 30)] == [0, 1, 3, 6, 24]
