@@ -168,15 +168,22 @@ def fork_for_each(requests: socket.socket) -> Program:
             os.close(descriptor)
 
 
+def is_ours(arguments: Sequence[str]) -> bool:
+    """Whether this is a module of the package or a program of the tests."""
+    if arguments[0] == "-m":
+        return arguments[1].partition(".")[0] == "rlcb"
+    return Path(arguments[0]).parent == Path(__file__).parent
+
+
 class ForkingPopen(subprocess.Popen[Any]):
-    """subprocess.Popen, which has the template fork Python programs of this package."""
+    """subprocess.Popen, which has the template fork the programs of this package and of the tests."""
 
     template: socket.socket
 
     def _execute_child(self, *given: Any) -> None:
         call = inspect.signature(super()._execute_child).bind(*given).arguments  # type: ignore[misc]
         command = [os.fspath(word) for word in call["args"]]
-        if command[:2] != [sys.executable, "-m"] or command[2].partition(".")[0] != "rlcb":
+        if command[0] != sys.executable or not is_ours(command[1:]):
             super()._execute_child(*given)  # type: ignore[misc]
             return
         pipes = [call[name] for name in ("p2cread", "c2pwrite", "errwrite")]

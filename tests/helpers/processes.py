@@ -40,7 +40,7 @@ def rlcb(*arguments: str | Path, timeout: float = 300, env: dict[str, str] | Non
 def python(*arguments: str, timeout: float = 300, env: dict[str, str] | None = None, cwd: Path = ROOT) -> Finished:
     """Run `python …` as a fork of a process that has torch imported; as a new interpreter if `env` wants that."""
     if env and "PYTHONPATH" in env:
-        return run([sys.executable, *arguments], timeout, env)
+        return run([sys.executable, *arguments], timeout, env, cwd)
     process = ForkedProcess(arguments, cwd, {**os.environ, **(env or {})})
     try:
         out, err = process.communicate(timeout=timeout)
@@ -49,11 +49,11 @@ def python(*arguments: str, timeout: float = 300, env: dict[str, str] | None = N
     return Finished(process.args, process.returncode, out, err)
 
 
-def run(command: Sequence[str], timeout: float = 300, env: dict[str, str] | None = None) -> Finished:
-    """Run any program in the repository root and wait for it: the real start of the real thing."""
+def run(command: Sequence[str], timeout: float = 300, env: dict[str, str] | None = None, cwd: Path = ROOT) -> Finished:
+    """Run any program, started as a user would, and wait for it."""
     done = subprocess.run(
         command,
-        cwd=ROOT,
+        cwd=cwd,
         capture_output=True,
         text=True,
         timeout=timeout,
