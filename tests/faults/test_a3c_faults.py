@@ -77,7 +77,8 @@ def finish(path: Path, more: int = 4) -> None:
 
 def test_a_killed_worker_is_replaced_and_the_other_goes_on_meanwhile(begin: Start, tmp_path: Path) -> None:
     path, updates = tmp_path / "run", 300
-    process = begin(*CARTPOLE, "--total-timesteps", str(updates * ROLLOUT), "--output-dir", path)
+    # New interpreters take seconds to start: the updates meanwhile are the other worker's.
+    process = begin(*CARTPOLE, "--total-timesteps", str(updates * ROLLOUT), "--output-dir", path, fresh=True)
     wait_for_line(process, "Update 5 |")
     workers_of(process.pid)[0].kill()
     out, err = ended(process, 0)

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from helpers.equal_runs import assert_equal_runs
-from helpers.processes import CARTPOLE, ROOT, TINY, descendants, rlcb, run, wait_for_file, wait_for_line
+from helpers.processes import CARTPOLE, ROOT, TINY, descendants, python, rlcb, wait_for_file, wait_for_line
 from rlcb.run.checkpoint import load_checkpoint, load_newest
 
 Start = Callable[..., subprocess.Popen[str]]
@@ -90,8 +90,9 @@ def test_a_disk_that_fills_up_ends_with_6_and_keeps_the_last_checkpoint(tmp_path
         rlcb("train", "ppo", *TINY, "--save-interval", "2", "--total-timesteps", "256", "--output-dir", path).returncode
         == 0
     )
-    command = [sys.executable, "-m", "rlcb", "train", "--resume", str(path), *ENDLESS]
-    done = run(["bash", "-c", 'ulimit -f 6000 && exec "$@"', "limited", *command])
+    limited = "import resource, runpy, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (6000 * 1024,) * 2)"
+    limited += "; sys.argv[0] = 'rlcb'; runpy.run_module('rlcb', run_name='__main__')"
+    done = python("-c", limited, "train", "--resume", str(path), *ENDLESS)
     done.assert_one_line_error(6, "ppo_sequential_step_512.pt", "MB")
     newest, content = load_newest(path / "checkpoints", "ppo", pytest.fail)
     assert content["meta"]["env_steps"] == 256
@@ -163,7 +164,7 @@ def test_a_read_only_directory_is_refused_before_any_training(tmpfs: Callable[[s
 
 def test_one_update_that_is_not_finite_is_left_out_and_counted(tmp_path: Path) -> None:
     arguments = ["train", "ppo", *CARTPOLE, "--total-timesteps", "1280", "--output-dir", str(tmp_path / "run")]
-    done = run([sys.executable, "-c", textwrap.dedent(f"""
+    done = python("-c", textwrap.dedent(f"""
         import sys
         from dataclasses import replace
         from rlcb.algorithms import ppo
@@ -176,7 +177,7 @@ def test_one_update_that_is_not_finite_is_left_out_and_counted(tmp_path: Path) -
             return (loss * float("nan") if calls == 3 else loss), figures
         ppo.ALGORITHM = replace(real, loss=sometimes)
         sys.exit(main({arguments!r}))
-    """)])  # fmt: skip
+    """))  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert "1 optimizer steps left out" in done.stderr
     assert "Skipped Optimizer Steps (not finite): 1" in done.stdout
@@ -206,7 +207,7 @@ def test_divergence_ends_with_3_and_the_last_checkpoint_is_finite(tmp_path: Path
 def test_garbage_from_an_environment_never_reaches_the_weights(what: str, tmp_path: Path) -> None:
     path = tmp_path / "run"
     arguments = ["train", "ppo", *TINY, "--env", "Garbage-v0", *ENDLESS, "--output-dir", str(path)]
-    done = run([sys.executable, "-c", textwrap.dedent(f"""
+    done = python("-c", textwrap.dedent(f"""
         import sys, gymnasium, numpy
         from rlcb.cli import main
         class Garbage(gymnasium.Env):
@@ -223,7 +224,7 @@ def test_garbage_from_an_environment_never_reaches_the_weights(what: str, tmp_pa
                 return observation, bad if {what!r} == "reward" else 1.0, False, False, {{}}
         gymnasium.register("Garbage-v0", Garbage, disable_env_checker=True)
         sys.exit(main({arguments!r}))
-    """)])  # fmt: skip
+    """))  # fmt: skip
     done.assert_one_line_error(3, f"environment 0 returned a {what} that is not finite")
     load_newest(path / "checkpoints", "ppo", pytest.fail)
     assert "failed" in events(path)

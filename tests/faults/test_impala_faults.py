@@ -46,6 +46,15 @@ def children(pid: int, kind: str = "") -> list[psutil.Process]:
     return sorted(found, key=lambda process: (process.create_time(), process.pid))
 
 
+def oldest(pid: int, kind: str) -> psutil.Process:
+    """The child of this kind that has been there for longest, as soon as there is one."""
+    deadline = time.monotonic() + 60
+    while not (found := children(pid, kind)):
+        assert time.monotonic() < deadline, f"no {kind}"
+        time.sleep(0.05)
+    return found[0]
+
+
 @pytest.fixture
 def begin(start: Start) -> Iterator[Start]:
     """Starts runs; none that has ended may have left a process or a name in shared memory."""
@@ -75,7 +84,8 @@ def finish(path: Path) -> None:
 
 def test_a_killed_actor_is_replaced_and_nobody_waits_for_it(begin: Start, tmp_path: Path) -> None:
     path, updates = tmp_path / "run", 200
-    process = begin(*CAR, *ONE, "--total-timesteps", str(updates * ROLLOUT), "--output-dir", path)
+    # New interpreters take seconds to start: the updates meanwhile are the other actor's.
+    process = begin(*CAR, *ONE, "--total-timesteps", str(updates * ROLLOUT), "--output-dir", path, fresh=True)
     wait_for_line(process, "Update 1 |")
     actors = children(process.pid, "actor")
     wait_for_line(process, "Update 5 |")
@@ -115,7 +125,7 @@ def test_one_loss_after_another_then_ctrl_c_while_the_learner_hangs(begin: Start
         ("actor", signal.SIGSTOP, "silent for 5 s and killed"),
     )
     for kind, number, _ in faults:
-        victim = children(process.pid, kind)[0]
+        victim = oldest(process.pid, kind)
         victim.send_signal(number)
         victim.wait(timeout=60)
         if kind == "actor":

@@ -205,7 +205,7 @@ def test_divergence_in_the_workers_is_3(tmp_path: Path) -> None:
 
 def test_workers_are_started_afresh_never_forked(start: Start, tmp_path: Path) -> None:
     """A forked Procgen hangs: workers must be new programs, with the settings in place before torch loads."""
-    process = start(*CARTPOLE, *ENDLESS, "--output-dir", tmp_path / "run")
+    process = start(*CARTPOLE, *ENDLESS, "--output-dir", tmp_path / "run", fresh=True)
     wait_for_line(process, "Update 1 |")
     for worker in workers_of(process):
         assert worker.cmdline()[1:4] == ["-m", "rlcb.execution.entry", "worker"]

@@ -1,17 +1,16 @@
 """Processes that share memory, stopped and killed at any moment: nothing torn, nothing counted twice."""
 
 import json
-import sys
 from typing import Any
 
 import pytest
 
 from helpers.parameter_processes import FREE, MEANWHILE
-from helpers.processes import HELPERS, run
+from helpers.processes import HELPERS, python
 
 
 def test_a_stopped_process_holds_nobody_up_and_counts_are_exact_in_a_race() -> None:
-    done = run([sys.executable, str(HELPERS / "parameter_processes.py")])
+    done = python(str(HELPERS / "parameter_processes.py"))
     assert done.returncode == 0, done.stderr
     seen = json.loads(done.stdout)
     assert seen["went_on"]
@@ -32,7 +31,7 @@ def test_a_stopped_process_holds_nobody_up_and_counts_are_exact_in_a_race() -> N
 @pytest.fixture(scope="module")
 def found() -> dict[str, Any]:
     """What real processes saw."""
-    done = run([sys.executable, str(HELPERS / "bulletin_processes.py")])
+    done = python(str(HELPERS / "bulletin_processes.py"))
     assert done.returncode == 0, done.stderr
     content: dict[str, Any] = json.loads(done.stdout)
     return content

@@ -22,8 +22,8 @@ def leaving_nothing(start: Start, children: Callable[[int], list[psutil.Process]
     """Starts runs; none that has ended may have left a process or a name in shared memory."""
     names, started = shared_names(), []
 
-    def go(*arguments: str | Path) -> subprocess.Popen[str]:
-        started.append(start(*arguments))
+    def go(*arguments: str | Path, fresh: bool = False) -> subprocess.Popen[str]:
+        started.append(start(*arguments, fresh=fresh))
         return started[-1]
 
     yield go

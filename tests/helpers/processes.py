@@ -9,6 +9,8 @@ from pathlib import Path
 
 import psutil
 
+from helpers.forked import ForkedProcess
+
 ROOT = Path(__file__).resolve().parents[2]
 HELPERS = Path(__file__).resolve().parent  # where the programs are that tests start
 # Small enough for a test, whole enough to be the real thing.
@@ -31,16 +33,27 @@ class Finished(subprocess.CompletedProcess[str]):
 
 
 def rlcb(*arguments: str | Path, timeout: float = 300, env: dict[str, str] | None = None) -> Finished:
-    """Run `python -m rlcb …` in the repository root and wait for it."""
-    command = [sys.executable, "-m", "rlcb", *map(str, arguments)]
-    return run(command, timeout, env)
+    """Run `rlcb …` in the repository root and wait for it."""
+    return python("-m", "rlcb", *map(str, arguments), timeout=timeout, env=env)
 
 
-def run(command: Sequence[str], timeout: float = 300, env: dict[str, str] | None = None) -> Finished:
-    """Run any command in the repository root and wait for it."""
+def python(*arguments: str, timeout: float = 300, env: dict[str, str] | None = None, cwd: Path = ROOT) -> Finished:
+    """Run `python …` as a fork of a process that has torch imported; as a new interpreter if `env` wants that."""
+    if env and "PYTHONPATH" in env:
+        return run([sys.executable, *arguments], timeout, env, cwd)
+    process = ForkedProcess(arguments, cwd, {**os.environ, **(env or {})})
+    try:
+        out, err = process.communicate(timeout=timeout)
+    finally:
+        process.kill()
+    return Finished(process.args, process.returncode, out, err)
+
+
+def run(command: Sequence[str], timeout: float = 300, env: dict[str, str] | None = None, cwd: Path = ROOT) -> Finished:
+    """Run any program, started as a user would, and wait for it."""
     done = subprocess.run(
         command,
-        cwd=ROOT,
+        cwd=cwd,
         capture_output=True,
         text=True,
         timeout=timeout,
@@ -50,10 +63,13 @@ def run(command: Sequence[str], timeout: float = 300, env: dict[str, str] | None
     return Finished(done.args, done.returncode, done.stdout, done.stderr)
 
 
-def start_rlcb(*arguments: str | Path) -> subprocess.Popen[str]:
-    """Start `python -m rlcb …` in the repository root, in a session of its own."""
+def start_rlcb(*arguments: str | Path, fresh: bool = False) -> subprocess.Popen[str]:
+    """Start `rlcb …` in the repository root, in a session of its own; `fresh`: as a new interpreter."""
+    command = ["-m", "rlcb", *map(str, arguments)]
+    if not fresh:
+        return ForkedProcess(command, ROOT, os.environ, start_new_session=True)
     return subprocess.Popen(
-        [sys.executable, "-m", "rlcb", *map(str, arguments)],
+        [sys.executable, *command],
         cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
     )  # fmt: skip
 

@@ -1,11 +1,10 @@
 """Real runs compared, from end to end."""
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
-from helpers.processes import CARTPOLE, rlcb, run
+from helpers.processes import CARTPOLE, python, rlcb
 from helpers.run_directories import log_of, write_run
 
 PARALLEL: dict[str, Any] = {"mode": "parallel", "workers": 4, "threads": 2, "fps": 2100.0, "rewards": (3.0, 9.0)}
@@ -40,7 +39,7 @@ def test_real_runs_from_end_to_end(tmp_path: Path) -> None:
     assert "CartPole-v1, 2,048 steps" in done.stdout
     assert "other environment: coinrun, not CartPole-v1" in done.stdout
     folders = ("--sequential", str(tmp_path / "sequential"), "--parallel", str(real))
-    done = run([sys.executable, "compare_results.py", *folders, "--output", str(tmp_path / "two.png")])
+    done = python("compare_results.py", *folders, "--output", str(tmp_path / "two.png"))
     assert done.returncode == 0, done.stderr
     assert "Speedup (Parallel/Sequential)" in done.stdout
     assert (tmp_path / "two.png").stat().st_size > 20_000

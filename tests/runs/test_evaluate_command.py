@@ -3,13 +3,12 @@
 import json
 import os
 import shutil
-import sys
 from pathlib import Path
 
 import pytest
 
 from helpers.in_process import evaluate, final, results, train
-from helpers.processes import CARTPOLE, TINY, rlcb, run
+from helpers.processes import CARTPOLE, TINY, python, rlcb
 from rlcb.run.checkpoint import load_checkpoint, save_checkpoint
 
 Capsys = pytest.CaptureFixture[str]
@@ -42,7 +41,7 @@ def test_the_documented_script(starpilot: Path, tmp_path: Path) -> None:
     checkpoint, file = final(starpilot), tmp_path / "out.json"
     flags = ("--env", "procgen:procgen-starpilot-v0", "--num-episodes", "5", "--deterministic", "--device", "cpu")
     flags = (*flags, "--num-threads", "1")
-    done = run([sys.executable, "evaluate.py", "--checkpoint", str(checkpoint), *flags, "--output", str(file)])
+    done = python("evaluate.py", "--checkpoint", str(checkpoint), *flags, "--output", str(file))
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     lines = done.stdout.splitlines()
@@ -71,7 +70,7 @@ def test_the_universal_script_and_another_algorithm(cartpole: Path, tmp_path: Pa
     content["meta"]["algorithm"] = "impala"
     other = tmp_path / "impala_parallel_final.pt"
     save_checkpoint(other, content)
-    done = run([sys.executable, "evaluate_universal.py", "--checkpoint", str(other), "--algorithm", "impala", *FEW])
+    done = python("evaluate_universal.py", "--checkpoint", str(other), "--algorithm", "impala", *FEW)
     assert done.returncode == 0, done.stderr
     for line in ("Evaluating IMPALA Agent", "Algorithm: IMPALA", "IMPALA Evaluation Results"):
         assert line in done.stdout.splitlines()

@@ -1,10 +1,8 @@
 """IMPALA as a user runs it: alone and with actors, for steps or for a time, resumed, evaluated, compared."""
 
 import json
-import os
 import re
 import shutil
-import subprocess
 import sys
 from itertools import pairwise
 from pathlib import Path
@@ -13,8 +11,8 @@ from typing import Any
 import pytest
 import yaml
 
-from helpers.in_process import command, evaluate, results
-from helpers.processes import ROOT, Finished, rlcb, run, weights
+from helpers.in_process import evaluate, results
+from helpers.processes import ROOT, Finished, python, rlcb, run, weights
 from rlcb.comm.rollout_slots import lag_bound
 from rlcb.run.checkpoint import load_checkpoint
 
@@ -29,11 +27,7 @@ SECONDS = 3
 
 def script(name: str, folder: Path, *arguments: str) -> Finished:
     """One of the documented scripts, run in this folder."""
-    done = subprocess.run(
-        [sys.executable, str(ROOT / name), *arguments],
-        cwd=folder, capture_output=True, text=True, timeout=300, env={**os.environ, "COLUMNS": "500"}, check=False,
-    )  # fmt: skip
-    return Finished(done.args, done.returncode, done.stdout, done.stderr)
+    return python(str(ROOT / name), *arguments, env={"COLUMNS": "500"}, cwd=folder)
 
 
 def history(path: Path, mode: str) -> list[dict[str, Any]]:
@@ -60,9 +54,9 @@ def sequential(tmp_path_factory: pytest.TempPathFactory) -> tuple[Finished, Path
 
 @pytest.fixture(scope="module")
 def parallel(tmp_path_factory: pytest.TempPathFactory) -> tuple[Finished, Path]:
-    """The same with two actors."""
+    """The same with two actors, in new interpreters."""
     folder = tmp_path_factory.mktemp("parallel")
-    done = script("train_impala_parallel.py", folder, *DIVISION, *CARTPOLE, *STEPS)
+    done = run([sys.executable, str(ROOT / "train_impala_parallel.py"), *DIVISION, *CARTPOLE, *STEPS], cwd=folder)
     return done, folder / "benchmarks" / "impala_parallel"
 
 
@@ -214,9 +208,9 @@ def test_half_and_half_is_the_whole(env: str, sequential: tuple[Finished, Path],
     whole, flags = sequential[1], ("--num-envs", "8", *COINRUN, "--total-timesteps", "768", "--save-interval", "3")
     if env == "coinrun":
         whole = tmp_path / "whole"
-        assert command("train", "impala", *flags, *QUIET, "--output-dir", whole) == 0
+        assert rlcb("train", "impala", *flags, *QUIET, "--output-dir", whole).returncode == 0
     half = cut_back(whole, tmp_path / "half")
-    assert command("train", "--resume", half) == 0
+    assert rlcb("train", "--resume", half).returncode == 0
     assert weights(final(half, "sequential")) == weights(final(whole, "sequential"))
     one, two = (load_checkpoint(final(path, "sequential")) for path in (whole, half))
     for section in ("normalizer", "episode", "discounted", "progress"):
@@ -232,9 +226,7 @@ def test_half_and_half_is_the_whole(env: str, sequential: tuple[Finished, Path],
         }
 
 
-def test_a_run_goes_over_to_actors_on_and_back(
-    sequential: tuple[Finished, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_goes_over_to_actors_on_and_back(sequential: tuple[Finished, Path], tmp_path: Path) -> None:
     path = Path(shutil.copytree(sequential[1], tmp_path / "run"))
     episodes = read(path / "training_summary.json")["num_episodes"]
     for mode, flags, updates in (
@@ -242,9 +234,9 @@ def test_a_run_goes_over_to_actors_on_and_back(
         ("parallel", (), UPDATES + 12),
         ("sequential", ("--mode", "sequential"), UPDATES + 14),
     ):
-        capsys.readouterr()
-        assert command("train", "--resume", path, *flags, "--total-timesteps", str(updates * ROLLOUT)) == 0
-        assert ("they begin anew" in capsys.readouterr().err) == (mode == "sequential")
+        done = rlcb("train", "--resume", path, *flags, "--total-timesteps", str(updates * ROLLOUT))
+        assert done.returncode == 0, done.stderr
+        assert ("they begin anew" in done.stderr) == (mode == "sequential")
         lines = history(path, mode)
         assert [(line["update"], line["step"]) for line in lines] == [(n, n * ROLLOUT) for n in range(1, updates + 1)]
         times = [line["time"] for line in lines]
@@ -261,7 +253,7 @@ def test_evaluation(parallel: tuple[Finished, Path], capsys: pytest.CaptureFixtu
     checkpoint = final(parallel[1], "parallel")
     few = ("--num-episodes", "4", "--num-threads", "1")
     flags = ("--algorithm", "impala", "--checkpoint", str(checkpoint))
-    done = run([sys.executable, "evaluate_universal.py", *flags, *few])
+    done = python("evaluate_universal.py", *flags, *few)
     assert done.returncode == 0, done.stderr
     for line in ("Evaluating IMPALA Agent", "Algorithm: IMPALA", "Environment: CartPole-v1", "Episodes: 4"):
         assert line in done.stdout.splitlines()
@@ -278,17 +270,15 @@ def test_comparison(
     sequential: tuple[Finished, Path],
     parallel: tuple[Finished, Path],
     tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
 ) -> None:
     runs = (sequential[1], parallel[1], tmp_path / "ppo")
-    assert command("train", "ppo", "--num-envs", "8", *CARTPOLE, *STEPS, *QUIET, "--output-dir", runs[2]) == 0
-    capsys.readouterr()
-    assert command("compare", *runs, "--output", tmp_path / "out") == 0
-    shown = capsys.readouterr().out
+    trained = rlcb("train", "ppo", "--num-envs", "8", *CARTPOLE, *STEPS, *QUIET, "--output-dir", runs[2])
+    assert trained.returncode == 0, trained.stderr
+    shown = rlcb("compare", *runs, "--output", tmp_path / "out").stdout
     for words in ("IMPALA Sequential", "IMPALA Parallel (2 ", "PPO Sequential", "CartPole-v1, 3,072 steps"):
         assert words in shown
     folders = ("--sequential", str(runs[0]), "--parallel", str(runs[1]), "--output", str(tmp_path / "two.png"))
-    done = run([sys.executable, "compare_results.py", *folders])
+    done = python("compare_results.py", *folders)
     assert done.returncode == 0, done.stderr
     assert re.search(r"Speedup \(Parallel/Sequential\) +- +[\d.]+x", done.stdout)
     assert (tmp_path / "two.png").stat().st_size > 20_000

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from helpers.processes import HELPERS, rlcb, run, weights
+from helpers.processes import HELPERS, python, rlcb, run, weights
 from rlcb.run.checkpoint import load_checkpoint
 
 SMALL = ("--n-steps", "32", "--batch-size", "128", "--n-epochs", "2", "--num-threads", "1")
@@ -44,7 +44,7 @@ def test_the_same_seed_and_number_of_workers_repeat_bit_for_bit_also_after_resum
 def test_gradient_of_the_group_is_the_gradient_of_the_union(tmp_path: Path) -> None:
     """Workers average their gradients, one process computes the union batch's; replicas stay equal for 20 updates."""
     for workers in (2, 4):
-        done = run([sys.executable, str(HELPERS / "group_gradient.py"), str(workers)])
+        done = python(str(HELPERS / "group_gradient.py"), str(workers))
         assert done.returncode == 0, done.stderr
         result = json.loads(done.stdout)
         assert result["relative_error"] < 1e-5
@@ -111,8 +111,8 @@ def test_divisions_that_do_not_work_are_refused(flags: tuple[str, ...], words: t
 
 
 def test_a_batch_larger_than_the_rollout_is_the_rollout(tmp_path: Path) -> None:
-    command = [sys.executable, "train_parallel_timed.py", "--duration", "0.0005", "--num-workers", "2"]
-    done = run([*command, "--num-envs-per-worker", "4", "--env", "CartPole-v1", "--output-dir", str(tmp_path / "run")])
+    command = ("train_parallel_timed.py", "--duration", "0.0005", "--num-workers", "2", "--num-envs-per-worker", "4")
+    done = python(*command, "--env", "CartPole-v1", "--output-dir", str(tmp_path / "run"))
     assert done.returncode == 0, done.stderr
     assert "learned from whole" in done.stdout
 

@@ -3,14 +3,13 @@
 import itertools
 import json
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import yaml
 
-from helpers.processes import CARTPOLE, ROOT, TINY, rlcb, run
+from helpers.processes import CARTPOLE, ROOT, TINY, python, rlcb
 from rlcb.config.load import build_config
 from rlcb.config.schema import fields
 
@@ -135,9 +134,9 @@ def test_an_earlier_run_is_moved_aside(tmp_path: Path) -> None:
 
 def test_folders_outside_the_run_directory(tmp_path: Path) -> None:
     flags = ("--checkpoint-dir", str(tmp_path / "ck"), "--log-dir", str(tmp_path / "logs"))
-    command = [sys.executable, "train_ppo_sequential.py", *CARTPOLE, "--total-timesteps", "256", *flags]
     for _ in range(2):
-        done = run([*command, "--output-dir", str(tmp_path / "run")])
+        given = (*CARTPOLE, "--total-timesteps", "256", *flags, "--output-dir", str(tmp_path / "run"))
+        done = python("train_ppo_sequential.py", *given)
         assert done.returncode == 0, done.stderr
     for folder in ("ck", "ck.1"):
         assert (tmp_path / folder / "ppo_sequential_final.pt").exists()
@@ -166,8 +165,7 @@ def test_somebody_elses_directory_is_left_alone(tmp_path: Path) -> None:
 def test_a_timed_run_ends_at_the_update_nearest_to_its_time(tmp_path: Path) -> None:
     hours = 6 / 3600
     small = ("--num-envs", "8", "--n-steps", "32", "--batch-size", "128", "--num-threads", "1")
-    command = [sys.executable, "train_timed.py", "--duration", str(hours), *small]
-    done = run([*command, "--output-dir", str(tmp_path / "run")])
+    done = python("train_timed.py", "--duration", str(hours), *small, "--output-dir", str(tmp_path / "run"))
     assert done.returncode == 0, done.stderr
     metrics = json.loads((tmp_path / "run" / "benchmark_metrics.json").read_text())
     times = [line["time"] for line in history(tmp_path / "run")]
@@ -178,4 +176,4 @@ def test_a_timed_run_ends_at_the_update_nearest_to_its_time(tmp_path: Path) -> N
 
 
 def test_timed_script_wants_a_duration() -> None:
-    run([sys.executable, "train_timed.py"]).assert_one_line_error(2, "--duration HOURS is required")
+    python("train_timed.py").assert_one_line_error(2, "--duration HOURS is required")
