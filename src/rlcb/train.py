@@ -217,13 +217,13 @@ def _execute(
 
 
 def _print_plan(run: RunDirectory, config: Config, plan: Plan) -> None:
-    """Say what is about to run, and what of it was not asked for or is not wise."""
+    """Print the banner, after notes on what differs from the request or will be slow."""
     wanted, cores = config.hardware.num_threads, usable_cpus()
     if config.parallel.cluster is None:
         if wanted and wanted > plan.threads:
             noun = "learner" if plan.num_learners else "worker"
-            threads = plan.threads
-            note(f"num_threads {wanted} for each {noun} is more than the {cores} usable cores allow: {threads} each")
+            allowed = f"the {cores} usable cores allow: {plan.threads} each"
+            note(f"num_threads {wanted} for each {noun} is more than {allowed}")
         if run.mode == "parallel" and plan.num_workers > cores:
             noun = ALGORITHMS[config.algorithm].worker
             note(f"{plan.num_workers} {noun}s share {cores} cores: fewer would be faster")
