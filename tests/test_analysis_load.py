@@ -57,7 +57,7 @@ def test_every_way_to_read_a_history_gives_the_same(tmp_path: Path, monkeypatch:
     path = write_run(tmp_path / "run", updates=300)
     cut_last_line(path)
     from_log = load_run(path)
-    monkeypatch.setattr("rlcb.analysis.values._quick", None)  # as where orjson is not installed
+    monkeypatch.setattr("rlcb.analysis.untrusted._quick", None)  # as where orjson is not installed
     slowly = load_run(path)
     monkeypatch.undo()
     log_of(path).unlink()
@@ -353,6 +353,6 @@ def test_evaluations_of_the_final_checkpoint_or_the_newest(tmp_path: Path) -> No
 
 
 def test_reading_runs_needs_no_trainer() -> None:
-    code = "import sys, rlcb.analysis.commands as c; print(sorted({'torch', 'procgen', 'scipy'} & {*sys.modules}))"
+    code = "import sys, rlcb.report.commands as c; print(sorted({'torch', 'procgen', 'scipy'} & {*sys.modules}))"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

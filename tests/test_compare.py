@@ -11,7 +11,6 @@ import pytest
 from PIL import Image
 
 from conftest import CARTPOLE, rlcb, run
-from rlcb.analysis.commands import compare_any, compare_two
 from rlcb.analysis.comparison import compare
 from rlcb.analysis.load import load_run, load_runs
 from rlcb.analysis.plots import (
@@ -25,9 +24,10 @@ from rlcb.analysis.plots import (
 )
 from rlcb.analysis.records import METRICS, Comparison, Group
 from rlcb.analysis.statistics import summarize
-from rlcb.analysis.tables import comparison_text
+from rlcb.analysis.text import comparison_text
 from rlcb.analysis.two_runs import two_run_report, two_run_table
 from rlcb.errors import UsageError
+from rlcb.report.commands import compare_any, compare_two
 from run_directories import add_event, log_of, write_evaluation, write_run
 
 PARALLEL: dict[str, Any] = {"mode": "parallel", "workers": 4, "threads": 2, "fps": 2100.0, "rewards": (3.0, 9.0)}

@@ -18,17 +18,17 @@ import pytest
 from PIL import Image
 
 from rlcb import __version__
-from rlcb.analysis.commands import compare_any
 from rlcb.analysis.comparison import compare
 from rlcb.analysis.load import load_run, load_runs
 from rlcb.analysis.published import published_curve
-from rlcb.analysis.report import write_report
-from rlcb.analysis.report_blocks import Table
-from rlcb.analysis.report_overview import families, game_scores, overview_blocks
-from rlcb.analysis.report_sections import Origin
 from rlcb.analysis.run import Run
 from rlcb.envs.score_ranges import SCORE_RANGES
 from rlcb.hardware import code_version
+from rlcb.report.commands import compare_any
+from rlcb.report.document import Table
+from rlcb.report.overview import families, game_scores, overview_blocks
+from rlcb.report.sections import Origin
+from rlcb.report.write import write_report
 from run_directories import add_event, write_evaluation, write_run
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")

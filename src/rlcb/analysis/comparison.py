@@ -28,7 +28,7 @@ from rlcb.analysis.records import (
 )
 from rlcb.analysis.run import WINDOW, Run
 from rlcb.analysis.statistics import Summary, bootstrap_ratio, first_reaching, summarize, value_at
-from rlcb.analysis.values import number
+from rlcb.analysis.untrusted import number
 from rlcb.analysis.verdict import notes_on, verdict_on, verdict_overall
 from rlcb.errors import UsageError
 

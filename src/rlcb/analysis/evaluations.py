@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rlcb.analysis.values import number, plain, read_object, whole_number
+from rlcb.analysis.untrusted import number, plain, read_object, whole_number
 from rlcb.envs.families import procgen_game
 from rlcb.errors import UsageError
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rlcb.analysis.run import Run
-from rlcb.analysis.values import plain, section
+from rlcb.analysis.untrusted import plain, section
 
 _ALGORITHM_SECTIONS = {"ppo": ("ppo",), "impala": ("impala",), "a2c": ("a2c",), "a3c": ("a2c", "a3c")}
 _EVERY_ALGORITHMS = ("ppo", "impala", "a2c", "a3c")

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from rlcb.analysis.statistics import Array
-from rlcb.analysis.values import parse_json
+from rlcb.analysis.untrusted import parse_json
 
 # Our name for a column, and the log's.
 _NAMES = {

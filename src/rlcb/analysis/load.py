@@ -10,7 +10,7 @@ from typing import Any
 from rlcb.analysis.evaluations import load_evaluations
 from rlcb.analysis.history import History, load_history
 from rlcb.analysis.run import FIGURES, Figures, Run, ended_at, figures_of, status_of, summary_figures
-from rlcb.analysis.values import number, plain, read_object, section, whole_number
+from rlcb.analysis.untrusted import number, plain, read_object, section, whole_number
 from rlcb.config.yaml_file import read_yaml
 from rlcb.envs.families import procgen_game
 from rlcb.errors import UsageError

@@ -12,7 +12,7 @@ import numpy as np
 
 from rlcb.analysis.evaluations import Evaluations
 from rlcb.analysis.history import History
-from rlcb.analysis.values import number, plain, section
+from rlcb.analysis.untrusted import number, plain, section
 from rlcb.envs.families import procgen_game
 
 FINAL_UPDATES = 10  # updates that the final FPS is measured over

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from rlcb.analysis.grouping import differences, setting_of
 from rlcb.analysis.run import Figures, Run
-from rlcb.analysis.tables import WIDTH
+from rlcb.analysis.text import WIDTH
 
 ONE_SEED = "One seed each: intervals of the differences are n/a; rlcb compare takes any number of runs"
 _RULE, _LINE = "=" * WIDTH, "-" * WIDTH

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from rlcb.analysis.pairs import NOT_SHOWN
 from rlcb.analysis.records import METRIC, ComparableSet, Excluded, Group, Pair
-from rlcb.analysis.values import plain
+from rlcb.analysis.untrusted import plain
 
 _WORK = ("num_envs", "n_steps", "batch_size", "n_epochs", "network", "micro_batch_size")
 _ENOUGH_SEEDS = 5

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from rlcb.analysis.records import Comparison
-from rlcb.analysis.report_blocks import Cell, Table, cells
-from rlcb.analysis.report_tables import Colours
 from rlcb.analysis.run import FIGURES, Run
-from rlcb.analysis.values import number, plain, section
+from rlcb.analysis.untrusted import number, plain, section
+from rlcb.report.document import Cell, Table, cells
+from rlcb.report.tables import Colours
 
 _MOST_MACHINES = 6
 _OF_THE_RUN = ("num_workers", "num_threads", "device")

@@ -6,11 +6,14 @@ from pathlib import Path
 
 from rlcb.analysis.plots import as_image, figure_four_panels
 from rlcb.analysis.records import METRICS, Comparison
-from rlcb.analysis.report import write_report
-from rlcb.analysis.report_sections import Origin
-from rlcb.analysis.tables import comparison_text
+from rlcb.analysis.text import comparison_text
 from rlcb.errors import ResourceError
 from rlcb.files import write_json, write_whole
+from rlcb.report.document import Picture
+from rlcb.report.html import as_html
+from rlcb.report.markdown import as_markdown
+from rlcb.report.runs import runs_csv
+from rlcb.report.sections import Origin, make_document
 
 
 def write_comparison(comparison: Comparison, folder: Path, origin: Origin) -> list[Path]:
@@ -27,6 +30,21 @@ def write_comparison(comparison: Comparison, folder: Path, origin: Origin) -> li
         pictures.append(picture)
     page, *beside = write_report(comparison, folder, origin)
     return [*pictures, report, values, table, *beside, page]
+
+
+def write_report(comparison: Comparison, folder: Path, origin: Origin) -> list[Path]:
+    """Write report.html, report.md with its pictures, and runs.csv; returns the files, the page first."""
+    document = make_document(comparison, origin)
+    pictures = [block for section in document.sections for block in section.blocks if isinstance(block, Picture)]
+    content = {
+        "report.html": as_html(document).encode(errors="replace"),
+        "report.md": as_markdown(document).encode(errors="replace"),
+        **{f"{picture.name}.png": picture.png for picture in pictures},
+        "runs.csv": runs_csv(comparison, origin.runs).encode(errors="replace"),
+    }
+    for name, data in content.items():
+        write_whole(folder / name, data)
+    return [folder / name for name in content]
 
 
 def make_folder(folder: Path) -> None:

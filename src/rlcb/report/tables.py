@@ -5,9 +5,9 @@ from typing import Any
 
 from rlcb.analysis.pairs import NOT_SHOWN
 from rlcb.analysis.records import METRIC, ComparableSet, Group, Pair
-from rlcb.analysis.report_blocks import Block, Cell, Items, Table, Text, cells
 from rlcb.analysis.statistics import Interval
-from rlcb.analysis.values import plain
+from rlcb.analysis.untrusted import plain
+from rlcb.report.document import Block, Cell, Items, Table, Text, cells
 
 Colours = Mapping[str, int]
 _EVALUATION = ("evaluation_train", "evaluation_unseen", "generalization_gap")

@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from html import escape
 
-from rlcb.analysis.report_blocks import Block, Cell, Code, Document, Folded, Items, Picture, Table, Terms, Text
+from rlcb.report.document import Block, Cell, Code, Document, Folded, Items, Picture, Table, Terms, Text
 
 _ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
 _MEANS_SOMETHING = re.compile(r"([\\`*_\[\]|~])")

@@ -10,11 +10,12 @@ import yaml
 
 from rlcb.analysis.plots import MOST_CURVES
 from rlcb.analysis.records import ComparableSet, Comparison
-from rlcb.analysis.report_blocks import Block, Code, Document, Folded, Items, Section, Table, Terms, Text, cells
-from rlcb.analysis.report_figures import evaluation_picture, fps_picture, learning_pictures, time_picture
-from rlcb.analysis.report_overview import overview_blocks
-from rlcb.analysis.report_runs import machine_table, runs_table
-from rlcb.analysis.report_tables import (
+from rlcb.analysis.run import Run
+from rlcb.report.document import Block, Code, Document, Folded, Items, Section, Table, Terms, Text, cells
+from rlcb.report.figures import evaluation_picture, fps_picture, learning_pictures, time_picture
+from rlcb.report.overview import overview_blocks
+from rlcb.report.runs import machine_table, runs_table
+from rlcb.report.tables import (
     Colours,
     difference_blocks,
     evaluation_table,
@@ -24,7 +25,6 @@ from rlcb.analysis.report_tables import (
     summary_table,
     winner_table,
 )
-from rlcb.analysis.run import Run
 
 _MOST_DRAWN = 16  # sets with pictures: as many as there are games
 _MOST_VERDICTS = 4

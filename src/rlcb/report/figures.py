@@ -17,11 +17,11 @@ from rlcb.analysis.plots import (
 )
 from rlcb.analysis.published import SOURCE, PublishedCurve, published_curve
 from rlcb.analysis.records import ComparableSet, Group
-from rlcb.analysis.report_blocks import Picture
-from rlcb.analysis.report_svg import inline_svg
-from rlcb.analysis.report_tables import Colours
 from rlcb.analysis.statistics import Curve
 from rlcb.analysis.verdict import figure as figure_text
+from rlcb.report.document import Picture
+from rlcb.report.svg import inline_svg
+from rlcb.report.tables import Colours
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

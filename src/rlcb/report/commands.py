@@ -8,15 +8,15 @@ from pathlib import Path
 from rlcb.analysis.comparison import compare
 from rlcb.analysis.load import Warn, find_runs, is_run, load_run, load_runs
 from rlcb.analysis.plots import IMAGE_FORMATS, as_image, figure_four_panels
-from rlcb.analysis.report_sections import Origin
 from rlcb.analysis.run import Run
-from rlcb.analysis.tables import comparison_text
+from rlcb.analysis.text import comparison_text
 from rlcb.analysis.two_runs import remarks, two_run_report, two_run_table
-from rlcb.analysis.values import plain
-from rlcb.analysis.write import make_folder, write_comparison
+from rlcb.analysis.untrusted import plain
 from rlcb.console import note, warn
 from rlcb.errors import UsageError
 from rlcb.files import write_whole
+from rlcb.report.sections import Origin
+from rlcb.report.write import make_folder, write_comparison
 
 _MODES = ("sequential", "parallel")
 

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from html import escape
 
 from rlcb.analysis.plots import COLOURS, MOST_CURVES
-from rlcb.analysis.report_blocks import Block, Cell, Code, Document, Folded, Items, Picture, Section, Table, Terms, Text
-from rlcb.analysis.report_style import STYLE
+from rlcb.report.document import Block, Cell, Code, Document, Folded, Items, Picture, Section, Table, Terms, Text
+from rlcb.report.style import STYLE
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
 _MANY_SECTIONS = 3

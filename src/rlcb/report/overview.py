@@ -7,10 +7,10 @@ import numpy as np
 
 from rlcb.analysis.intervals import LEVEL
 from rlcb.analysis.records import METRIC, ComparableSet, Group
-from rlcb.analysis.report_blocks import Block, Cell, Table, cells
-from rlcb.analysis.report_tables import Colours, name_cell, winner_cell
 from rlcb.analysis.statistics import RESAMPLES, Array, Interval, iqm, varies
 from rlcb.envs.score_ranges import normalized_score
+from rlcb.report.document import Block, Cell, Table, cells
+from rlcb.report.tables import Colours, name_cell, winner_cell
 
 
 @dataclass(frozen=True)
