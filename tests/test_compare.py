@@ -13,8 +13,8 @@ from PIL import Image
 from conftest import CARTPOLE, rlcb, run
 from rlcb.analysis.comparison import compare
 from rlcb.analysis.load import load_run, load_runs
+from rlcb.analysis.metrics import METRICS
 from rlcb.analysis.plots import (
-    Reference,
     as_image,
     figure_evaluation,
     figure_four_panels,
@@ -22,7 +22,8 @@ from rlcb.analysis.plots import (
     figure_learning_curves,
     figure_time_shares,
 )
-from rlcb.analysis.records import METRICS, Comparison, Group
+from rlcb.analysis.published import PublishedCurve
+from rlcb.analysis.records import Comparison, Group
 from rlcb.analysis.statistics import summarize
 from rlcb.analysis.text import comparison_text
 from rlcb.analysis.two_runs import two_run_report, two_run_table
@@ -57,8 +58,8 @@ def test_seeds_are_pooled_and_every_metric_is_the_runs_own(tmp_path: Path) -> No
     runs = [load_run(tmp_path / f"parallel_{seed}") for seed in (1, 2, 3)]
     assert group.seeds == (1, 2, 3)
     for name, expected in (
-        ("final_reward", [one.figures.final_reward for one in runs]),
-        ("average_fps", [one.figures.average_fps for one in runs]),
+        ("final_reward", [one.metrics.final_reward for one in runs]),
+        ("average_fps", [one.metrics.average_fps for one in runs]),
         ("peak_memory_gb", [3.2] * 3),
         ("memory_per_worker_gb", [0.8] * 3),
         ("reward_at_equal_steps", [float(one.history.reward[-1]) for one in runs]),
@@ -331,10 +332,11 @@ def test_every_figure_can_be_drawn_whatever_is_missing(tmp_path: Path) -> None:
     log_of(path).unlink()
     write_evaluation(tmp_path / "whole", 7.0, 6.0)
     for groups in (compared(tmp_path).sets[0].groups, compared(tmp_path / "whole").sets[0].groups):
-        reference = Reference("published", groups[0].curves["reward_steps"].x, groups[0].curves["reward_steps"].mean)
+        curve = groups[0].curves["reward_steps"]
+        published = PublishedCurve("easy-200-train", "coinrun", curve.x, curve.mean, curve.low)
         for figure in (
             figure_four_panels(groups, "odd $title_{"),
-            figure_learning_curves(groups, "steps", reference=reference),
+            figure_learning_curves(groups, "steps", published=published),
             figure_learning_curves(groups, "time", over="hours"),
             figure_fps(groups, "speed"),
             figure_time_shares(groups, "time"),

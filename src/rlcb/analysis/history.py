@@ -1,4 +1,4 @@
-"""The history of a run as arrays, from log files in whatever state a crash left them."""
+"""The history of a run as arrays, read from log files that may be damaged or incomplete."""
 
 import os
 import re
@@ -10,44 +10,36 @@ from typing import Any
 import numpy as np
 
 from rlcb.analysis.statistics import Array
-from rlcb.analysis.untrusted import parse_json
+from rlcb.analysis.untrusted import parse_json, parse_lines
 
-# Our name for a column, and the log's.
+# The fields of a History, and the metrics in the log that they hold.
 _NAMES = {
     "step": "step",
     "time": "time",
     "reward": "rollout/ep_reward_mean",
     "reward_std": "rollout/ep_reward_std",
-    "length": "rollout/ep_len_mean",
     "episodes": "rollout/episodes",
-    "fps": "time/fps",
     "policy_loss": "loss/policy",
-    "value_loss": "loss/value",
-    "entropy": "loss/entropy",
     "memory_gb": "resource/memory_gb",
 }
 _SPENT = re.compile(r"time/(\w+)_seconds")
 _PIECE = 4 * 2**20  # bytes parsed at a time
 _LONGEST_LINE = 2**20
-_LARGEST_WHOLE = 256 * 2**20  # what is read in one go
+_LARGEST_WHOLE = 256 * 2**20  # bytes of a metrics.json that are read at once
 
-Unrolls = dict[str, list[Any]]
+Columns = dict[str, list[Any]]
 
 
 @dataclass(frozen=True, eq=False)
 class History:
-    """One entry per update, NaN where the log has nothing; `spent` sums the seconds of each activity."""
+    """One entry per update, NaN where the log has no value; `spent` sums the seconds of each activity."""
 
     step: Array
     time: Array
     reward: Array
     reward_std: Array
-    length: Array
     episodes: Array
-    fps: Array
     policy_loss: Array
-    value_loss: Array
-    entropy: Array
     memory_gb: Array
     spent: dict[str, float]
 
@@ -58,8 +50,8 @@ class History:
 def load_history(log: Path, whole: Path) -> tuple[History, list[str]]:
     """The history in a metrics.jsonl, and what was wrong with it.
 
-    `whole`: the run's metrics.json. It is several times quicker to read, so it is taken where it ends with the same
-    update as the log; also where there is no log, and where a later run may have taken the log's place.
+    `whole`: the run's metrics.json. It is several times quicker to read, so it is used if it ends with the same update
+    as the log; also if there is no log, and if the log is outside of the run, where a later run may have replaced it.
     """
     last = _last_step(log)
     outside = whole.parent not in log.parents
@@ -73,7 +65,7 @@ def load_history(log: Path, whole: Path) -> tuple[History, list[str]]:
 
 
 def _last_step(log: Path) -> Any:
-    """The step in the last line of a log that ends as it should, else None."""
+    """The step in the last line of a log, None if the line is not complete."""
     try:
         with log.open("rb") as file:
             file.seek(max(os.path.getsize(log) - _LONGEST_LINE, 0))
@@ -83,8 +75,8 @@ def _last_step(log: Path) -> Any:
         return None
 
 
-def _read_columns(path: Path) -> Unrolls | None:
-    """The lists of a metrics.json, None unless it is whole."""
+def _read_columns(path: Path) -> Columns | None:
+    """The lists of a metrics.json, None unless it is complete."""
     try:
         if not os.path.isfile(path) or os.path.getsize(path) > _LARGEST_WHOLE:
             return None
@@ -97,7 +89,7 @@ def _read_columns(path: Path) -> Unrolls | None:
 
 
 def _read_log(path: Path) -> tuple[History, list[str]]:
-    """Parse a log piece by piece; lines that are no JSON objects are counted and left out."""
+    """Parse a log piece by piece; lines that are not JSON objects are counted and left out."""
     parts: list[dict[str, Array]] = []
     spent: dict[str, float] = {}
     problems: list[str] = []
@@ -107,7 +99,7 @@ def _read_log(path: Path) -> tuple[History, list[str]]:
             bad += unreadable
             problems += [problem] if problem else []
             columns = {name: [row.get(name) for row in rows] for name in _wanted(rows)}
-            parts.append(_as_arrays(columns, len(rows)))
+            parts.append(_as_arrays(columns))
             for name, seconds in _spent(columns).items():
                 spent[name] = spent.get(name, 0.0) + seconds
     except OSError as error:
@@ -131,48 +123,30 @@ def _pieces(path: Path) -> Iterator[tuple[list[dict[str, Any]], int, str | None]
             cut = piece.rfind(b"\n") + 1
             rest = piece[cut:]
             if len(rest) > _LONGEST_LINE:
-                yield *_parse(piece[:cut]), f"{path.name}: what follows a line of more than 1 MB is left out"
+                yield *parse_lines(piece[:cut]), f"{path.name}: what follows a line of more than 1 MB is left out"
                 return
-            yield *_parse(piece[:cut]), None
-    rows, unreadable = _parse(rest)
+            yield *parse_lines(piece[:cut]), None
+    rows, unreadable = parse_lines(rest)
     yield rows, 0, f"{path.name}: its last line is cut off and left out" if unreadable else None
-
-
-def _parse(text: bytes) -> tuple[list[dict[str, Any]], int]:
-    """The rows of some lines, and how many lines are none."""
-    # All at once is quicker; with anything wrong in there it takes a closer look.
-    together = _object_or_list(b"[" + text.strip().replace(b"\n", b",") + b"]")
-    if isinstance(together, list) and all(isinstance(row, dict) for row in together):
-        return together, 0
-    found = [_object_or_list(line) for line in text.split(b"\n") if line.strip()]
-    rows = [row for row in found if isinstance(row, dict)]
-    return rows, len(found) - len(rows)
-
-
-def _object_or_list(text: bytes) -> Any:
-    try:
-        return parse_json(text)
-    except (ValueError, RecursionError):
-        return None
 
 
 def _wanted(rows: list[dict[str, Any]]) -> list[str]:
     return [*_NAMES.values(), *(name for name in (rows[-1] if rows else ()) if _SPENT.fullmatch(name))]
 
 
-def _as_arrays(columns: Unrolls, length: int | None = None) -> dict[str, Array]:
-    length = len(columns["step"]) if length is None else length
-    return {ours: _numbers(columns.get(theirs, [None] * length)) for ours, theirs in _NAMES.items()}
+def _as_arrays(columns: Columns) -> dict[str, Array]:
+    missing = [None] * len(columns["step"])
+    return {field: _numbers(columns.get(name, missing)) for field, name in _NAMES.items()}
 
 
-def _spent(columns: Unrolls) -> dict[str, float]:
+def _spent(columns: Columns) -> dict[str, float]:
     """Seconds summed up by activity."""
     found = ((_SPENT.fullmatch(name), column) for name, column in columns.items())
     return {match[1]: float(np.nansum(_numbers(column))) for match, column in found if match}
 
 
 def _numbers(values: list[Any]) -> Array:
-    """Values as floats; what is no finite number becomes NaN."""
+    """Values as floats; what is not a finite number becomes NaN."""
     try:
         numbers = np.array(values, np.float64)
     except (ValueError, TypeError, OverflowError):
@@ -184,7 +158,7 @@ def _numbers(values: list[Any]) -> Array:
 
 
 def _checked(arrays: dict[str, Array], spent: dict[str, float]) -> tuple[History, list[str]]:
-    """Only updates with a step and a time, and only up to where these go back."""
+    """Only updates with a step and a time, and only up to where one of them decreases."""
     problems = []
     step, time = arrays["step"], arrays["time"]
     known = np.isfinite(step) & np.isfinite(time) & (step >= 0) & (time >= 0)

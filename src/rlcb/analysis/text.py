@@ -1,59 +1,62 @@
-"""Comparisons as text: the table of two runs, their report, and the tables of any number of groups."""
+"""A comparison as plain text: metrics down, groups across, then the pairs and the runs that are not compared."""
 
 import textwrap
 from collections.abc import Iterator, Sequence
 
-from rlcb.analysis.records import METRIC, METRICS, ComparableSet, Comparison, Group, Pair
+from rlcb.analysis.format import interval_text, mean_and_deviation, number_text, signed_text, with_interval
+from rlcb.analysis.metrics import METRIC, METRICS
+from rlcb.analysis.records import ComparableSet, Comparison, Group, Pair
+from rlcb.analysis.statistics import Summary
 
 WIDTH = 80
-_RULE, _LINE = "=" * WIDTH, "-" * WIDTH
+RULE, LINE = "=" * WIDTH, "-" * WIDTH
 _COLUMN = 28  # width of a group's column
 _ACROSS = 3  # groups side by side
-_MOST_PAIRS = 30  # of a metric, on screen
+_MOST_PAIRS = 30  # of a metric
 
 
 def comparison_text(comparison: Comparison) -> str:
-    """Everything for a person: what it shows, tables, pairs, and which runs are not compared."""
-    parts = [_RULE, "COMPARISON", _RULE, textwrap.fill(comparison.verdict, WIDTH), ""]
+    """The verdict, tables, pairs, and which runs are not compared."""
+    parts = [RULE, "COMPARISON", RULE, textwrap.fill(comparison.verdict, WIDTH), ""]
     for number, one in enumerate(comparison.sets):
-        parts += [_set_text(one, not_comparable=number > 0)]
+        parts += [*_set_lines(one, not_comparable=number > 0)]
     if comparison.excluded:
-        parts += ["Not compared with the main table", _LINE]
+        parts += ["Not compared with the main table", LINE]
         parts += [f"{item.run} ({item.label}): {item.reason}" for item in comparison.excluded]
-    return "\n".join([*parts, _RULE])
+    return "\n".join([*parts, RULE])
 
 
-def _set_text(one: ComparableSet, not_comparable: bool) -> str:
-    parts = [textwrap.fill(one.title, WIDTH), _RULE]
+def _set_lines(one: ComparableSet, not_comparable: bool) -> Iterator[str]:
+    yield from (textwrap.fill(one.title, WIDTH), RULE)
     if not_comparable:
-        parts += ["NOT COMPARABLE with the table above", *textwrap.wrap(one.verdict, WIDTH), _LINE]
+        yield from ("NOT COMPARABLE with the table above", *textwrap.wrap(one.verdict, WIDTH), LINE)
     for start in range(0, len(one.groups), _ACROSS):
-        parts += [*_block(one, one.groups[start : start + _ACROSS]), ""]
-    parts += [f"* {line}" for line in _explained(one)]
-    parts += [f"* {note}" for note in one.notes] + [""]
+        yield from (*_table(one, one.groups[start : start + _ACROSS]), "")
+    yield from (f"* {line}" for line in (*_explained(one), *one.notes))
+    yield ""
     for name in dict.fromkeys(pair.metric for pair in one.pairs):
         pairs = [pair for pair in one.pairs if pair.metric == name]
-        parts += [f"{METRIC[name].title}: first − second [95 % interval], p, p after Holm, Hedges' g", _LINE]
-        parts += [pair_line(pair) for pair in pairs[:_MOST_PAIRS]]
-        parts += [f"… {len(pairs) - _MOST_PAIRS} more in comparison.json"] if len(pairs) > _MOST_PAIRS else []
-        parts += [""]
-    return "\n".join(parts)
+        yield from (f"{METRIC[name].title}: first − second [95 % interval], p, p after Holm, Hedges' g", LINE)
+        yield from (_pair_line(pair) for pair in pairs[:_MOST_PAIRS])
+        if len(pairs) > _MOST_PAIRS:
+            yield f"… {len(pairs) - _MOST_PAIRS} more in comparison.json"
+        yield ""
 
 
-def _block(one: ComparableSet, groups: Sequence[Group]) -> Iterator[str]:
-    """Metrics down, groups across."""
+def _table(one: ComparableSet, groups: Sequence[Group]) -> Iterator[str]:
+    """A row for each metric, a column for each of `groups`."""
     heads = [textwrap.wrap(group.label, _COLUMN - 2) for group in groups]
     for row in range(max(len(head) for head in heads)):
         yield _row("Metric" if row == 0 else "", [head[row] if row < len(head) else "" for head in heads])
     yield "-" * (_COLUMN * (len(groups) + 1))
     yield _row("Seeds", [_seeds(group) for group in groups])
     for metric in METRICS:
-        cells = [cell(group, metric.name) for group in groups]
         if any(group.metrics[metric.name].n for group in one.groups) or metric.name == "final_reward":
-            yield _row(metric.title, cells)
+            yield _row(metric.title, [mean_and_deviation(group, metric.name) for group in groups])
         if metric.name == "final_reward":
-            yield _row("  95 % interval", [_interval(group.metrics["final_reward"].interval) for group in groups])
-            yield _row("  interquartile mean", [_iqm(group) for group in groups])
+            rewards = [group.metrics[metric.name] for group in groups]
+            yield _row("  95 % interval", [interval_text(reward.interval, metric.form) for reward in rewards])
+            yield _row("  interquartile mean", [_iqm(reward, metric.form) for reward in rewards])
     if any(group.speedup for group in one.groups):
         yield _row("Speed-up", [_speedup(group) for group in groups])
         yield _row("Efficiency per core", [_efficiency(group) for group in groups])
@@ -61,17 +64,6 @@ def _block(one: ComparableSet, groups: Sequence[Group]) -> Iterator[str]:
 
 def _row(title: str, cells: Sequence[str]) -> str:
     return "".join(f"{text:<{_COLUMN}}" for text in (title, *cells)).rstrip()
-
-
-def cell(group: Group, metric: str) -> str:
-    """One group's figure: mean ± deviation over seeds, and how many seeds have it if not all do."""
-    summary, form = group.metrics[metric], METRIC[metric].form
-    count = len(group.runs)
-    some = f" ({summary.n} of {count})" if 0 < summary.n < count else ""
-    if summary.mean is None:
-        return f"n/a{some}"
-    spread = f" ± {summary.std:{form}}" if summary.std is not None else ""
-    return f"{summary.mean:{form}}{spread}{some}"
 
 
 def _seeds(group: Group) -> str:
@@ -82,22 +74,14 @@ def _seeds(group: Group) -> str:
     return text
 
 
-def _interval(interval: tuple[float, float] | None) -> str:
-    return f"[{interval[0]:.2f}, {interval[1]:.2f}]" if interval else "n/a"
-
-
-def _iqm(group: Group) -> str:
-    summary = group.metrics["final_reward"]
-    if summary.iqm is None:
-        return "n/a"
-    return f"{summary.iqm:.2f} {_interval(summary.iqm_interval) if summary.iqm_interval else ''}".rstrip()
+def _iqm(summary: Summary, form: str) -> str:
+    return with_interval(number_text(summary.iqm, form), summary.iqm_interval, form)
 
 
 def _speedup(group: Group) -> str:
-    speedup = group.speedup
-    if not speedup:
+    if not group.speedup:
         return "-"
-    return f"{speedup.value:.2f}x" + (f" {_interval(speedup.interval)}" if speedup.interval else "")
+    return with_interval(f"{group.speedup.value:.2f}x", group.speedup.interval, ".2f")
 
 
 def _efficiency(group: Group) -> str:
@@ -108,7 +92,7 @@ def _efficiency(group: Group) -> str:
 
 
 def _explained(one: ComparableSet) -> Iterator[str]:
-    """What the table's words refer to."""
+    """What the names of the rows refer to."""
     if one.equal_steps is not None and one.equal_hours is not None:
         yield f"equal steps: {one.equal_steps:,.0f}; equal time: {one.equal_hours:.3g} hours (all runs reached both)"
     if one.threshold is not None:
@@ -120,16 +104,14 @@ def _explained(one: ComparableSet) -> Iterator[str]:
             yield f"speed-up of {group.label}: average FPS over that of {group.speedup.baseline}"
 
 
-def pair_line(pair: Pair) -> str:
+def _pair_line(pair: Pair) -> str:
     """A pair in one line."""
     form = METRIC[pair.metric].form
     names = f"{pair.first} − {pair.second}"
     if pair.difference is None:
         return f"{names}: {pair.verdict}"
-    signed = form.replace(",", "+,") if "," in form else f"+{form}"
-    text = f"{names}: {pair.difference:{signed}}"
+    text = f"{names}: {signed_text(pair.difference, form)}"
     if pair.interval is None or pair.p is None or pair.holm_p is None or pair.effect is None:
         return f"{text} [n/a]: {pair.verdict}"
-    low, high = pair.interval
-    tested = f"[{low:{form}}, {high:{form}}], p {pair.p:.2g}, {pair.holm_p:.2g}, g {pair.effect:.2f}"
-    return f"{text} {tested}: {pair.verdict}"
+    tested = f"p {pair.p:.2g}, {pair.holm_p:.2g}, g {pair.effect:.2f}"
+    return f"{text} {interval_text(pair.interval, form)}, {tested}: {pair.verdict}"

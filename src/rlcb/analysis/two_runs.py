@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 
-from rlcb.analysis.grouping import differences, setting_of
-from rlcb.analysis.run import Figures, Run
-from rlcb.analysis.text import WIDTH
+from rlcb.analysis.format import number_text
+from rlcb.analysis.grouping import differences, task_of
+from rlcb.analysis.run import Run
+from rlcb.analysis.text import LINE, RULE
 
 ONE_SEED = "One seed each: intervals of the differences are n/a; rlcb compare takes any number of runs"
-_RULE, _LINE = "=" * WIDTH, "-" * WIDTH
-# Sections of rows: title, figure, form. None stands for what is computed from both runs.
+# Sections of rows: title, metric, format. None stands for what is computed from both runs: "speedup" or "gain".
 _TABLE: tuple[tuple[str, tuple[tuple[str, str | None, str], ...]], ...] = (
     ("", (
         ("Duration (hours)", "duration_hours", ".2f"),
@@ -36,44 +36,45 @@ _TABLE: tuple[tuple[str, tuple[tuple[str, str | None, str], ...]], ...] = (
 def two_run_table(sequential: Run | None, parallel: Run | None) -> str:
     """The table on screen; with one run a single column."""
     columns = [(name, run) for name, run in (("Sequential", sequential), ("Parallel", parallel)) if run]
-    both = _gains(sequential, parallel)
-    lines = [_RULE, "TRAINING COMPARISON" if len(columns) > 1 else "TRAINING RUN", _RULE]
-    lines += [_row("Metric", [name for name, _ in columns]), _LINE]
+    gains = _gains(sequential, parallel)
+    lines = [RULE, "TRAINING COMPARISON" if gains else "TRAINING RUN", RULE]
+    lines += [_row("Metric", [name for name, _ in columns]), LINE]
     for section, rows in _TABLE:
-        lines += ["", section, _LINE] if section else []
-        for title, figure, form in rows:
-            if figure:
-                lines.append(_row(title, [_value(run.figures, figure, form) for _, run in columns]))
-            elif len(columns) > 1:
-                lines.append(_row(title, ["-", both[form]]))
-    return "\n".join([*lines, _RULE])
+        lines += ["", section, LINE] if section else []
+        for title, metric, form in rows:
+            if metric:
+                lines.append(_row(title, [_value(run, metric, form) for _, run in columns]))
+            elif gains:
+                lines.append(_row(title, ["-", gains[form]]))
+    return "\n".join([*lines, RULE])
 
 
-def two_run_report(names: tuple[str | None, str | None], sequential: Run | None, parallel: Run | None) -> str:
+def two_run_report(names: Sequence[str | None], sequential: Run | None, parallel: Run | None) -> str:
     """The text of comparison_report.txt; `names`: the directories as they were given."""
-    both = sequential and parallel
-    title = "SEQUENTIAL VS PARALLEL TRAINING COMPARISON REPORT" if both else "TRAINING REPORT"
-    lines = [_RULE, title, _RULE, ""]
+    gains = _gains(sequential, parallel)
+    title = "SEQUENTIAL VS PARALLEL TRAINING COMPARISON REPORT" if gains else "TRAINING REPORT"
+    lines = [RULE, title, RULE, ""]
     lines += [f"{word} Directory: {name}" for word, name in zip(("Sequential", "Parallel"), names, strict=True) if name]
     for word, run in (("SEQUENTIAL", sequential), ("PARALLEL", parallel)):
         if run:
-            lines += ["", f"{word} TRAINING", _LINE]
             lines += [
-                f"Duration: {_value(run.figures, 'duration_hours', '.2f')} hours",
-                f"Total Timesteps: {_value(run.figures, 'total_timesteps', ',.0f')}",
-                f"Average FPS: {_value(run.figures, 'average_fps', ',.0f')}",
-                f"Peak Memory: {_value(run.figures, 'peak_memory_gb', '.2f')} GB",
+                "",
+                f"{word} TRAINING",
+                LINE,
+                f"Duration: {_value(run, 'duration_hours', '.2f')} hours",
+                f"Total Timesteps: {_value(run, 'total_timesteps', ',.0f')}",
+                f"Average FPS: {_value(run, 'average_fps', ',.0f')}",
+                f"Peak Memory: {_value(run, 'peak_memory_gb', '.2f')} GB",
             ]
-    if sequential and parallel:
-        gains = _gains(sequential, parallel)
-        lines += ["", "COMPARISON", _LINE, f"Speedup (FPS): {gains['speedup']}", f"Efficiency Gain: {gains['gain']}"]
+    if gains:
+        lines += ["", "COMPARISON", LINE, f"Speedup (FPS): {gains['speedup']}", f"Efficiency Gain: {gains['gain']}"]
     unusual = [line for line in remarks([run for run in (sequential, parallel) if run]) if line != ONE_SEED]
-    lines += ["", "REMARKS", _LINE, *unusual] if unusual else []
+    lines += ["", "REMARKS", LINE, *unusual] if unusual else []
     return "\n".join(lines) + "\n"
 
 
 def remarks(runs: Sequence[Run]) -> list[str]:
-    """What a reader must know before drawing conclusions from the table."""
+    """What limits the conclusions from the table."""
     found = [f"Not comparable: {item}" for item in _incomparable(runs)]
     found += [f"{run.label}, {run.status}: {run.reason}" for run in runs if run.status != "finished"]
     if len(runs) == 2 and not found:
@@ -84,32 +85,34 @@ def remarks(runs: Sequence[Run]) -> list[str]:
 def _incomparable(runs: Sequence[Run]) -> list[str]:
     if len(runs) != 2:
         return []
-    found = differences(setting_of(runs[1]), setting_of(runs[0]))
+    found = differences(task_of(runs[1]), task_of(runs[0]))
     algorithms = [run.algorithm.upper() for run in runs]
     found += [f"other algorithm: {algorithms[1]}, not {algorithms[0]}"] if algorithms[0] != algorithms[1] else []
     return found
 
 
 def _gains(sequential: Run | None, parallel: Run | None) -> dict[str, str]:
-    """Speed-up and gain; n/a where the runs did different work or one did not come to an end by itself."""
+    """Speed-up and efficiency gain, n/a unless the runs differ in nothing but mode and budget; empty for one run."""
     if not sequential or not parallel:
         return {}
     unlike = [item for item in _incomparable((sequential, parallel)) if not item.startswith("other budget")]
-    values = {}
-    for name, figure in (("speedup", "average_fps"), ("gain", "timesteps_per_hour")):
-        below, above = getattr(sequential.figures, figure), getattr(parallel.figures, figure)
-        values[name] = above / below if above and below and not unlike else None
-    speedup, gain = values["speedup"], values["gain"]
+    speedup, gain = (
+        None if unlike else _ratio(getattr(parallel.metrics, name), getattr(sequential.metrics, name))
+        for name in ("average_fps", "timesteps_per_hour")
+    )
     return {
         "speedup": f"{speedup:.2f}x" if speedup else "n/a",
         "gain": f"{100 * (gain - 1):.1f}%" if gain else "n/a",
     }
 
 
+def _ratio(above: float | None, below: float | None) -> float | None:
+    return above / below if above and below else None
+
+
 def _row(title: str, cells: Sequence[str]) -> str:
     return " ".join([f"{title:<40}", *(f"{text:<20}" for text in cells)])
 
 
-def _value(figures: Figures, name: str, form: str) -> str:
-    value = getattr(figures, name)
-    return "n/a" if value is None else format(value, form)
+def _value(run: Run, metric: str, form: str) -> str:
+    return number_text(getattr(run.metrics, metric), form)

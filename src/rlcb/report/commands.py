@@ -1,4 +1,4 @@
-"""What the comparing commands do: read, compare, print, write."""
+"""The commands that compare runs: read, compare, print, write."""
 
 import shlex
 from collections.abc import Sequence
@@ -6,7 +6,7 @@ from datetime import datetime
 from pathlib import Path
 
 from rlcb.analysis.comparison import compare
-from rlcb.analysis.load import Warn, find_runs, is_run, load_run, load_runs
+from rlcb.analysis.load import find_runs, is_run, load_run, load_runs
 from rlcb.analysis.plots import IMAGE_FORMATS, as_image, figure_four_panels
 from rlcb.analysis.run import Run
 from rlcb.analysis.text import comparison_text
@@ -25,11 +25,12 @@ def compare_any(paths: Sequence[Path], output: Path, threshold: float | None, se
     """`rlcb compare`: any number of runs."""
     unread: list[str] = []
 
-    def tell(text: str) -> None:
+    def warn_and_keep(text: str) -> None:
         warn(text)
-        unread.extend([plain(text)] * text.startswith("left out"))
+        if text.startswith("left out"):
+            unread.append(plain(text))
 
-    runs = load_runs(paths, tell)
+    runs = load_runs(paths, warn_and_keep)
     make_folder(output)
     comparison = compare(runs, seed=seed, threshold=threshold)
     options = ["--output", str(output), "--seed", str(seed)]
@@ -46,31 +47,29 @@ def compare_two(sequential: str | None, parallel: str | None, newest: Path | Non
     if output.suffix.lower() not in IMAGE_FORMATS:
         raise UsageError(f"--output {output}: the name of a picture must end in {', '.join(IMAGE_FORMATS)}")
     given = dict(zip(_MODES, (sequential, parallel), strict=True))
-    chosen = {mode: _named(mode, name) if name else None for mode, name in given.items()}
-    if newest and not all(given.values()):
-        chosen |= {mode: run for mode, run in newest_runs(newest, warn).items() if given[mode] is None}
-    one, two = (chosen[mode] for mode in _MODES)
-    runs = [run for run in (one, two) if run]
-    if not runs:
+    chosen = {mode: _named_run(mode, name) for mode, name in given.items() if name}
+    if newest and len(chosen) < len(_MODES):
+        chosen = {**_newest_runs(newest), **chosen}
+    if not chosen:
         raise UsageError("say which runs: --sequential DIR, --parallel DIR, or both")
+    runs = [chosen[mode] for mode in _MODES if mode in chosen]
     for run in runs:
         if run.problems:
             warn(f"{run.name}: used, but {'; '.join(run.problems)}")
     make_folder(output.parent)
-    said = remarks(runs)
-    names = tuple(given[mode] or (run.name if run else None) for mode, run in zip(_MODES, (one, two), strict=True))
-    sets = compare(runs).sets
-    title = sets[0].title if len(sets) == 1 else "; ".join(said)
-    picture = figure_four_panels([group for found in sets for group in found.groups], title)
+    sets, remarked = compare(runs).sets, remarks(runs)
+    title = sets[0].title if len(sets) == 1 else "; ".join(remarked)
+    picture = figure_four_panels([group for one in sets for group in one.groups], title)
     report = output.with_name("comparison_report.txt")
+    both = [chosen.get(mode) for mode in _MODES]
+    names = [given[mode] or (chosen[mode].name if mode in chosen else None) for mode in _MODES]
     write_whole(output, as_image(picture, output.suffix.lower()))
-    write_whole(report, two_run_report((names[0], names[1]), one, two).encode())
-    files = (f"Written: {output}", f"Written: {report}")
-    print(two_run_table(one, two), *said, *files, sep="\n", flush=True)
+    write_whole(report, two_run_report(names, *both).encode())
+    print(two_run_table(*both), *remarked, f"Written: {output}", f"Written: {report}", sep="\n", flush=True)
     return 0
 
 
-def _named(mode: str, name: str) -> Run:
+def _named_run(mode: str, name: str) -> Run:
     """The run that a flag names, which must be of the flag's mode."""
     path = Path(name)
     if not path.is_dir() or not is_run(path):
@@ -83,18 +82,17 @@ def _named(mode: str, name: str) -> Run:
     return run
 
 
-def newest_runs(folder: Path, warn: Warn) -> dict[str, Run | None]:
-    """The newest run below a folder and the newest of its algorithm in the other mode; finished ones come first."""
+def _newest_runs(folder: Path) -> dict[str, Run]:
+    """The newest run below a folder and the newest of its algorithm in the other mode, finished ones first."""
     if not folder.is_dir():
         raise UsageError(f"{folder}: no such directory: there are no runs to compare yet; make train-timed makes one")
-    runs = load_runs([folder], warn)
-    runs.sort(key=lambda run: (run.status == "finished", run.ended), reverse=True)
-    found: dict[str, Run | None] = dict.fromkeys(_MODES)
-    found[runs[0].mode] = runs[0]
-    other = _MODES[1 - _MODES.index(runs[0].mode)]
-    alike = [run for run in runs if run.mode == other and run.algorithm == runs[0].algorithm]
-    found[other] = next((run for run in alike if run.env == runs[0].env), alike[0] if alike else None)
-    if not alike:
-        missing, remedy = f"{other} {runs[0].algorithm.upper()} run", f"rlcb train {runs[0].algorithm} --mode {other}"
-        note(f"no {missing} below {folder}: {runs[0].name} is shown alone; `{remedy}` makes one")
-    return found
+    runs = sorted(load_runs([folder], warn), key=lambda run: (run.status == "finished", run.ended), reverse=True)
+    newest = runs[0]
+    other_mode = "parallel" if newest.mode == "sequential" else "sequential"
+    others = [run for run in runs if (run.mode, run.algorithm) == (other_mode, newest.algorithm)]
+    if not others:
+        missing = f"no {other_mode} {newest.algorithm.upper()} run below {folder}: {newest.name} is shown alone"
+        note(f"{missing}; `rlcb train {newest.algorithm} --mode {other_mode}` makes one")
+        return {newest.mode: newest}
+    other = next((run for run in others if run.env == newest.env), others[0])
+    return {newest.mode: newest, other.mode: other}

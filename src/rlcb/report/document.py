@@ -1,6 +1,8 @@
-"""What a report is made of, whatever form it takes in the end. All text is plain: whoever writes it out escapes it."""
+"""What a report consists of, independent of its format. All text is plain: each output format escapes it."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar
 
 
 @dataclass(frozen=True)
@@ -8,25 +10,32 @@ class Cell:
     """One cell of a table."""
 
     text: str
-    detail: str = ""  # less important, behind the text: an interval
-    colour: int | None = None  # the number of the group that it names, marked with the group's colour
+    detail: str = ""  # shown after the text and less prominent: an interval
+    group: bool = False  # the text is the name of a group, marked with the colour of the group
     strong: bool = False
 
 
 @dataclass(frozen=True)
 class Table:
-    """A table whose first column names the rows; `align` has a letter per column, l or r."""
+    """A table whose first column names the rows."""
 
+    kind: ClassVar[str] = "table"
     caption: str
-    align: str
     head: tuple[str, ...]
     rows: tuple[tuple[Cell, ...], ...]
+    align: str = ""  # l or r for each column; by default only the first column is aligned to the left
+
+    @property
+    def sides(self) -> str:
+        """The alignment of each column, l or r."""
+        return self.align or "l" + "r" * (len(self.head) - 1)
 
 
 @dataclass(frozen=True)
 class Text:
-    """A paragraph; `lead` is what a hurried reader should read."""
+    """A paragraph; a `lead` paragraph is emphasised."""
 
+    kind: ClassVar[str] = "text"
     text: str
     lead: bool = False
 
@@ -35,48 +44,45 @@ class Text:
 class Items:
     """A list of lines."""
 
+    kind: ClassVar[str] = "items"
     lines: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class Terms:
-    """Words and what they mean."""
+    """Terms with their definitions."""
 
+    kind: ClassVar[str] = "terms"
     pairs: tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True)
 class Code:
-    """Text in which every character counts."""
+    """Preformatted text; where it has a title, it is folded under the title."""
 
+    kind: ClassVar[str] = "code"
     text: str
+    title: str = ""
 
 
 @dataclass(frozen=True)
 class Picture:
-    """A picture, drawn twice: for the page itself and as a file to lie beside a text."""
+    """A figure in two formats: an SVG element for a page, a PNG file for Markdown."""
 
-    name: str  # of the file, without its ending
+    kind: ClassVar[str] = "picture"
+    name: str  # of the file, without its suffix
     alt: str
     caption: str
-    svg: str  # safe to put into a page
+    svg: str  # an element whose text is escaped already
     png: bytes
 
 
-@dataclass(frozen=True)
-class Folded:
-    """Something long under a line that opens it."""
-
-    title: str
-    code: Code
-
-
-Block = Table | Text | Items | Terms | Code | Picture | Folded
+Block = Table | Text | Items | Terms | Code | Picture
 
 
 @dataclass(frozen=True)
 class Section:
-    """A part of the report; `level` 1 stands for itself, 2 belongs to the one before."""
+    """A part of the report; one of level 2 belongs to the last one of level 1."""
 
     title: str
     anchor: str
@@ -92,6 +98,7 @@ class Document:
     title: str
     facts: tuple[str, ...]  # below the title
     sections: tuple[Section, ...]
+    colours: Mapping[str, int] = field(default_factory=dict)  # the number of each group's colour, by its name
 
 
 def cells(*texts: str | Cell) -> tuple[Cell, ...]:

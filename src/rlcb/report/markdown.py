@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from html import escape
 
-from rlcb.report.document import Block, Cell, Code, Document, Folded, Items, Picture, Table, Terms, Text
+from rlcb.report.document import Block, Cell, Code, Document, Items, Picture, Table, Terms, Text
 
 _ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
 _MEANS_SOMETHING = re.compile(r"([\\`*_\[\]|~])")
@@ -32,7 +32,7 @@ def _block(block: Block) -> str:
             return "\n".join(f"- **{_inline(word)}**: {_inline(meaning)}" for word, meaning in block.pairs)
         case Picture():
             return f"![{_inline(block.alt)}]({block.name}.png)\n\n*{_inline(block.caption)}*"
-        case Code() | Folded():
+        case Code():
             return _code(block)
 
 
@@ -47,18 +47,17 @@ def _line(text: str) -> str:
     return _STARTS_SOMETHING.sub(lambda match: f"{match[1]}{match[2][:-1]}\\{match[2][-1]}", _inline(text))
 
 
-def _code(block: Code | Folded) -> str:
-    """Fenced, with a fence longer than any in the text."""
-    if isinstance(block, Folded):
-        title = escape(" ".join(block.title.split())).replace("`", "&#96;")
-        return f"<details><summary>{title}</summary>\n\n{_code(block.code)}\n\n</details>"
+def _code(block: Code) -> str:
+    """Fenced, with a fence longer than any in the text; folded where it has a title."""
     longest = max((len(ticks) for ticks in re.findall(r"`+", block.text)), default=0)
     fence = "`" * max(3, longest + 1)
-    return f"{fence}\n{block.text.rstrip()}\n{fence}"
+    code = f"{fence}\n{block.text.rstrip()}\n{fence}"
+    title = escape(" ".join(block.title.split())).replace("`", "&#96;")
+    return f"<details><summary>{title}</summary>\n\n{code}\n\n</details>" if title else code
 
 
 def _table(table: Table) -> str:
-    rule = ["---:" if side == "r" else ":---" for side in table.align]
+    rule = ["---:" if side == "r" else ":---" for side in table.sides]
     rows = [[_inline(text) for text in table.head], rule, *([_cell(cell) for cell in row] for row in table.rows)]
     return f"{_line(table.caption)}\n\n" + "\n".join(_row(row) for row in rows)
 

@@ -1,27 +1,26 @@
-"""What stands in a report, in which order."""
+"""The content of a report: which sections it has, in which order."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 import yaml
 
+from rlcb.analysis.format import counted
 from rlcb.analysis.plots import MOST_CURVES
 from rlcb.analysis.records import ComparableSet, Comparison
 from rlcb.analysis.run import Run
-from rlcb.report.document import Block, Code, Document, Folded, Items, Section, Table, Terms, Text, cells
-from rlcb.report.figures import evaluation_picture, fps_picture, learning_pictures, time_picture
-from rlcb.report.overview import overview_blocks
+from rlcb.report.document import Block, Code, Document, Items, Section, Table, Terms, Text, cells
+from rlcb.report.figures import SetPictures
 from rlcb.report.runs import machine_table, runs_table
 from rlcb.report.tables import (
-    Colours,
     difference_blocks,
     evaluation_table,
-    notes,
-    pair_tables,
+    game_table,
+    pair_table,
     reaching_table,
+    set_table,
     summary_table,
     winner_table,
 )
@@ -59,30 +58,41 @@ class Origin:
 
 def make_document(comparison: Comparison, origin: Origin) -> Document:
     """The whole report."""
-    labels = dict.fromkeys(group.label for one in comparison.sets for group in one.groups)
+    sets = comparison.sets
+    labels = dict.fromkeys(group.label for one in sets for group in one.groups)
     colours = {label: number for number, label in enumerate(labels)}
-    games = list(dict.fromkeys(one.env for one in comparison.sets))
-    algorithms = list(dict.fromkeys(run.algorithm.upper() for run in origin.runs))
     sections = [Section("Verdict", "verdict", tuple(_verdict(comparison)))]
-    if len(comparison.sets) > 1:
-        blocks = tuple(overview_blocks(comparison.sets, colours, comparison.seed))
-        sections.append(Section("Overview", "overview", blocks))
-    room = _Room.among(comparison.sets)
-    for number, one in enumerate(comparison.sets):
-        sections += _set_sections(one, number, len(comparison.sets), colours, room)
-    sections.append(Section("Machine", "machine", (machine_table(origin.runs),)))
-    sections += _settings(comparison.sets, colours)
-    sections.append(Section("Not part of the main comparison", "excluded", tuple(_excluded(comparison, origin))))
-    sections.append(Section("All runs", "runs", (runs_table(comparison, origin.runs, colours),)))
+    if len(sets) > 1:
+        tables = (set_table(sets), *(game_table(scores) for scores in comparison.game_scores))
+        sections.append(Section("Overview", "overview", tables))
+    # Each set may show so much that a page about very many runs stays small enough to open.
+    num_curves = sum(min(len(one.groups), MOST_CURVES) for one in sets[:_MOST_DRAWN])
+    points, most_pairs = max(40, min(200, 9000 // max(1, num_curves))), max(10, min(60, 240 // len(sets)))
+    for number, one in enumerate(sets, 1):
+        pictures = SetPictures(one, f"report_{number}", colours, points) if number <= _MOST_DRAWN else None
+        sections += _set_sections(one, number if len(sets) > 1 else None, pictures, most_pairs)
     more = "docs/metrics.md, which comes with the program, defines every number."
-    sections.append(Section("How to read this", "reading", (Terms(_READING), Text(more))))
-    sections.append(Section("How this was made", "command", (Code(origin.command),)))
-    facts = (_listed("algorithm", algorithms), f"{len(origin.runs)} runs", f"{origin.made:%Y-%m-%d %H:%M}")
-    return Document(f"Benchmark report: {', '.join(games[:4])}{', …' * (len(games) > 4)}", facts, tuple(sections))
+    sections += [
+        Section("Machine", "machine", (machine_table(origin.runs),)),
+        *_settings(sets),
+        Section("Not part of the main comparison", "excluded", tuple(_excluded(comparison, origin))),
+        Section("All runs", "runs", (runs_table(comparison, origin.runs),)),
+        Section("How to read this", "reading", (Terms(_READING), Text(more))),
+        Section("How this was made", "command", (Code(origin.command),)),
+    ]
+    games = list(dict.fromkeys(one.env for one in sets))
+    algorithms = list(dict.fromkeys(run.algorithm.upper() for run in origin.runs))
+    facts = (
+        f"algorithm{'s' if len(algorithms) > 1 else ''}: {', '.join(algorithms)}",
+        f"{len(origin.runs)} runs",
+        f"{origin.made:%Y-%m-%d %H:%M}",
+    )
+    title = f"Benchmark report: {', '.join(games[:4])}{', …' if len(games) > 4 else ''}"
+    return Document(title, facts, tuple(sections), colours)
 
 
 def _verdict(comparison: Comparison) -> Iterator[Block]:
-    """What the main set shows; of few finished sets what each of them shows."""
+    """What the main set shows; with few finished sets, what each of them shows."""
     finished = [one for one in comparison.sets if one.finished]
     if not 1 < len(finished) <= _MOST_VERDICTS:
         yield Text(comparison.verdict, lead=True)
@@ -90,77 +100,61 @@ def _verdict(comparison: Comparison) -> Iterator[Block]:
     for one in finished:
         yield Text(one.verdict, lead=True)
     lost = sum(item.reason.startswith(("failed", "unfinished", "repeats")) for item in comparison.excluded)
-    told = f" {lost} run{'s' * (lost != 1)} failed, did not finish or repeat another one." if lost else ""
+    told = f" {counted(lost, 'run')} failed, did not finish or repeat another one." if lost else ""
     yield Text(f"These {len(finished)} sets of runs are not comparable with each other.{told}")
 
 
-def _listed(word: str, names: Sequence[str]) -> str:
-    return f"{word}{'s' * (len(names) > 1)}: {', '.join(names)}"
-
-
-@dataclass(frozen=True)
-class _Room:
-    """How much each set may show, so that a page about very much stays small enough to open."""
-
-    points: int  # of a curve
-    pairs: int  # on a metric
-
-    @classmethod
-    def among(cls, sets: Sequence[ComparableSet]) -> "_Room":
-        curves = sum(min(len(one.groups), MOST_CURVES) for one in sets[:_MOST_DRAWN])
-        return cls(max(40, min(200, 9000 // max(1, curves))), max(10, min(60, 240 // len(sets))))
-
-
-def _set_sections(one: ComparableSet, number: int, count: int, colours: Colours, room: _Room) -> Iterator[Section]:
-    """A set's summary, then a part for each kind of figure."""
-    anchor = f"set-{number + 1}"
-    drawn, prefix = number < _MOST_DRAWN, f"report_{number + 1}"
-    title = f"{number + 1}. {one.title}" if count > 1 else "Summary"
-    lead = Text(_capital(one.verdict.removeprefix(f"{one.title}: ")) if count > 1 else one.title)
-    short = f"{number + 1}. {one.env}{', unfinished' * (not one.finished)}" if count > 1 else ""
-    winners = [winner_table(one, colours)] if one.pairs else []
-    unsaid = [] if drawn else [Text(f"Only the first {_MOST_DRAWN} sets have pictures.")]
-    yield Section(title, anchor, (lead, *unsaid, summary_table(one, colours), *winners, *notes(one)), short=short)
-    level = 2 if count > 1 else 1
-    evaluated = any(group.metrics["evaluation_train"].n or group.metrics["evaluation_unseen"].n for group in one.groups)
-    reaching = reaching_table(one, colours)
-    nobody = Text("No threshold: no reward above that of the untrained policies is known.")
-    parts: list[tuple[str, str, list[Block]]] = [
-        ("Learning curves", "curves", list(learning_pictures(one, prefix, colours, room.points)) if drawn else []),
-        ("Speed", "speed", list(fps_picture(one, prefix, colours)) if drawn else []),
-        ("Where the time went", "time", list(time_picture(one, prefix)) if drawn else []),
-        ("Evaluation and generalisation gap", "evaluation",
-         [*(evaluation_picture(one, prefix, colours) if drawn else ()), evaluation_table(one, colours)]
-         if evaluated else [Text("No run of this set has been evaluated; rlcb evaluate does that.")]),
-        ("All pairs", "pairs", list(pair_tables(one, room.pairs)) or [Text("There is no pair of groups to test.")]),
-        ("Time to reward", "reaching", [reaching or nobody]),
-    ]  # fmt: skip
-    for heading, name, blocks in parts:
+def _set_sections(
+    one: ComparableSet, number: int | None, pictures: SetPictures | None, most_pairs: int
+) -> Iterator[Section]:
+    """A set's summary, then a section for each aspect; `number` is None for the only set of a report."""
+    evaluation: list[Block] = [Text("No run of this set has been evaluated; rlcb evaluate does that.")]
+    if any(group.metrics[name].n for group in one.groups for name in ("evaluation_train", "evaluation_unseen")):
+        evaluation = [*(pictures.evaluation() if pictures else ()), evaluation_table(one)]
+    no_pair = Text("There is no pair of groups to test.")
+    no_threshold = Text("No threshold: no reward above that of the untrained policies is known.")
+    parts: list[tuple[str, str, Iterable[Block]]] = [
+        ("Learning curves", "curves", pictures.learning() if pictures else ()),
+        ("Speed", "speed", pictures.fps() if pictures else ()),
+        ("Where the time went", "time", pictures.time() if pictures else ()),
+        ("Evaluation and generalisation gap", "evaluation", evaluation),
+        ("All pairs", "pairs", [pair_table(one, most_pairs) or no_pair]),
+        ("Time to reward", "reaching", [reaching_table(one) or no_threshold]),
+    ]
+    yield _summary(one, number, drawn=pictures is not None)
+    prefix, level = (f"set-{number}-", 2) if number else ("", 1)
+    for heading, anchor, content in parts:
+        blocks = tuple(content)
         if blocks:
-            yield Section(heading, f"{anchor}-{name}" if count > 1 else name, tuple(blocks), level)
+            yield Section(heading, prefix + anchor, blocks, level)
 
 
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]
+def _summary(one: ComparableSet, number: int | None, drawn: bool) -> Section:
+    """The verdict on a set, its groups and its winners."""
+    blocks: list[Block] = [] if drawn else [Text(f"Only the first {_MOST_DRAWN} sets have pictures.")]
+    blocks += [summary_table(one), *([winner_table(one)] if one.pairs else [])]
+    blocks += [Items(one.notes)] if one.notes else []
+    if not number:
+        return Section("Summary", "set-1", (Text(one.title), *blocks))
+    verdict = one.verdict.removeprefix(f"{one.title}: ")
+    lead = Text(verdict[:1].upper() + verdict[1:])
+    short = f"{number}. {one.env}" + ("" if one.finished else ", unfinished")
+    return Section(f"{number}. {one.title}", f"set-{number}", (lead, *blocks), short=short)
 
 
-def _settings(sets: Sequence[ComparableSet], colours: Colours) -> Iterator[Section]:
-    """What differs between groups, and everything of each."""
+def _settings(sets: Sequence[ComparableSet]) -> Iterator[Section]:
+    """The settings in which groups differ, and all settings of each group."""
     several = len(sets) > 1
     if several:
         yield Section("Settings", "settings", ())
     for number, one in enumerate(sets, 1):
-        blocks = list(difference_blocks(one, colours))
-        for group in one.groups:
-            if group.runs:
-                text = _as_yaml(group.runs[0].config)
-                blocks.append(Folded(f"{group.label}: all settings (seed {group.runs[0].seed})", Code(text)))
+        blocks = list(difference_blocks(one))
+        for group in one.measured:
+            config = yaml.safe_dump(group.runs[0].config, sort_keys=False, allow_unicode=True)
+            text = re.sub(r"[^\n\x20-\x7e\xa0-\uffff]", "?", config)
+            blocks.append(Code(text, f"{group.label}: all settings (seed {group.runs[0].seed})"))
         title, anchor = (f"{number}. {one.title}", f"settings-{number}") if several else ("Settings", "settings")
         yield Section(title, anchor, tuple(blocks), 2 if several else 1)
-
-
-def _as_yaml(config: dict[str, Any]) -> str:
-    return re.sub(r"[^\n\x20-\x7e\xa0-\uffff]", "?", yaml.safe_dump(config, sort_keys=False, allow_unicode=True))
 
 
 def _excluded(comparison: Comparison, origin: Origin) -> Iterator[Block]:
@@ -171,10 +165,10 @@ def _excluded(comparison: Comparison, origin: Origin) -> Iterator[Block]:
     if reasons:
         rows = []
         for reason, runs in reasons.items():
-            named = runs[:_MOST_NAMED] + [f"{len(runs) - _MOST_NAMED} more, listed below"] * (len(runs) > _MOST_NAMED)
-            rows.append(cells(reason, str(len(runs)), ",\n".join(named)))
+            more = [f"{len(runs) - _MOST_NAMED} more, listed below"] if len(runs) > _MOST_NAMED else []
+            rows.append(cells(reason, str(len(runs)), ",\n".join(runs[:_MOST_NAMED] + more)))
         caption = "Failed, unfinished, repeated or not comparable with the main set; sets of their own are shown above."
-        yield Table(caption, "lrl", ("Reason", "Runs", "Directories"), tuple(rows))
+        yield Table(caption, ("Reason", "Runs", "Directories"), tuple(rows), "lrl")
     if origin.warnings:
         yield Text("While reading:")
         yield Items(tuple(origin.warnings))

@@ -1,11 +1,12 @@
-"""The files a comparison leaves behind."""
+"""The files that a comparison writes."""
 
 import csv
 import io
 from pathlib import Path
 
+from rlcb.analysis.metrics import METRICS
 from rlcb.analysis.plots import as_image, figure_four_panels
-from rlcb.analysis.records import METRICS, Comparison
+from rlcb.analysis.records import Comparison
 from rlcb.analysis.text import comparison_text
 from rlcb.errors import ResourceError
 from rlcb.files import write_json, write_whole
@@ -15,21 +16,23 @@ from rlcb.report.markdown import as_markdown
 from rlcb.report.runs import runs_csv
 from rlcb.report.sections import Origin, make_document
 
+_COLUMNS = ("set", "group", "valid", "metric", "n", "mean", "std", "low95", "high95", "iqm", "iqm_low95", "iqm_high95")
+
 
 def write_comparison(comparison: Comparison, folder: Path, origin: Origin) -> list[Path]:
-    """Write report, figures, table and pictures into a folder; returns the files, the page for people last."""
+    """Write text, tables, pictures and the report into a folder; returns the files, the page last."""
     make_folder(folder)
     report, table, values = (folder / f"comparison{end}" for end in ("_report.txt", ".csv", ".json"))
     write_whole(report, (comparison_text(comparison) + "\n").encode())
     write_whole(table, comparison_csv(comparison).encode())
     write_json(values, comparison.to_dict())
     pictures = []
-    for number, one in enumerate(comparison.sets):
-        picture = folder / ("comparison.png" if number == 0 else f"comparison_{number + 1}.png")
+    for number, one in enumerate(comparison.sets, 1):
+        picture = folder / ("comparison.png" if number == 1 else f"comparison_{number}.png")
         write_whole(picture, as_image(figure_four_panels(one.groups, one.title)))
         pictures.append(picture)
-    page, *beside = write_report(comparison, folder, origin)
-    return [*pictures, report, values, table, *beside, page]
+    page, *others = write_report(comparison, folder, origin)
+    return [*pictures, report, values, table, *others, page]
 
 
 def write_report(comparison: Comparison, folder: Path, origin: Origin) -> list[Path]:
@@ -59,15 +62,12 @@ def comparison_csv(comparison: Comparison) -> str:
     """One row per set, group and metric."""
     text = io.StringIO()
     rows = csv.writer(text, lineterminator="\n")
-    rows.writerow(
-        ["set", "group", "valid", "metric", "n", "mean", "std", "low95", "high95", "iqm", "iqm_low95", "iqm_high95"]
-    )
+    rows.writerow(_COLUMNS)
     for one in comparison.sets:
         for group in one.groups:
-            for metric in METRICS:
-                summary = group.metrics[metric.name]
-                bounds = [*(summary.interval or (None, None)), summary.iqm, *(summary.iqm_interval or (None, None))]
-                rows.writerow(
-                    [one.title, group.label, group.valid, metric.name, summary.n, summary.mean, summary.std, *bounds]
-                )
+            for name in (metric.name for metric in METRICS):
+                summary = group.metrics[name]
+                row = [one.title, group.label, group.valid, name, summary.n, summary.mean, summary.std]
+                row += [*(summary.interval or (None, None)), summary.iqm, *(summary.iqm_interval or (None, None))]
+                rows.writerow(row)
     return text.getvalue()
