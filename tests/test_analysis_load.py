@@ -39,7 +39,7 @@ def test_a_whole_run(tmp_path: Path) -> None:
     assert (run.distribution_mode, run.num_levels, run.start_level) == ("easy", 200, 0)
     assert (run.seed, run.num_envs, run.num_workers, run.num_threads) == (5, 32, 4, 2)
     assert (run.status, run.reason, run.problems) == ("finished", "", ())
-    assert (run.machine, run.device, run.budget) == ("Test CPU, 8 cores", "cpu", ("steps", 40 * 4096))
+    assert (run.task.machine, run.device, run.task.budget) == ("Test CPU, 8 cores", "cpu", "163,840 steps")
     metrics = run.metrics
     assert metrics.final_reward == benchmark["performance"]["final_reward"]
     assert (metrics.average_fps, metrics.final_fps) == (benchmark["average_fps"], benchmark["final_fps"])
@@ -279,7 +279,7 @@ def test_a_killed_run_is_unfinished_and_its_log_counts(tmp_path: Path) -> None:
     (path / "benchmark_metrics.json").unlink()
     (path / "training_summary.json").unlink()
     again = load_run(path)
-    assert (again.status, again.metrics.total_timesteps, again.machine) == ("unfinished", 30 * 4096, "")
+    assert (again.status, again.metrics.total_timesteps, again.task.machine) == ("unfinished", 30 * 4096, "")
 
 
 def test_why_a_run_is_not_finished(tmp_path: Path) -> None:

@@ -26,9 +26,9 @@ from rlcb.analysis.published import PublishedCurve
 from rlcb.analysis.records import Comparison, Group
 from rlcb.analysis.statistics import summarize
 from rlcb.analysis.text import comparison_text
-from rlcb.analysis.two_runs import two_run_report, two_run_table
 from rlcb.errors import UsageError
 from rlcb.report.commands import compare_any, compare_two
+from rlcb.report.two_runs import two_run_report, two_run_table
 from run_directories import add_event, log_of, write_evaluation, write_run
 
 PARALLEL: dict[str, Any] = {"mode": "parallel", "workers": 4, "threads": 2, "fps": 2100.0, "rewards": (3.0, 9.0)}

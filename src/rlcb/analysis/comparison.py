@@ -8,18 +8,10 @@ import numpy as np
 
 from rlcb.analysis.curves import group_curves
 from rlcb.analysis.game_scores import scores_over_games
-from rlcb.analysis.grouping import (
-    Task,
-    differences,
-    labels_of,
-    settings_of,
-    split_by_group,
-    split_by_task,
-    without_repeats,
-)
+from rlcb.analysis.grouping import differences, labels_of, settings_of, split_by_group, split_by_task, without_repeats
 from rlcb.analysis.metrics import METRIC, METRICS, NEEDS_ALL_SEEDS, Reference, measure, reference_of
 from rlcb.analysis.records import NOT_SHOWN, ComparableSet, Comparison, Excluded, Failure, Group, Pair, Speedup
-from rlcb.analysis.run import Run
+from rlcb.analysis.run import Run, Task
 from rlcb.analysis.statistics import LEVEL, Summary, bootstrap_ratio, hedges_g, holm, summarize, welch
 from rlcb.analysis.untrusted import number
 from rlcb.analysis.verdict import notes_on, verdict_on, verdict_overall
@@ -64,20 +56,13 @@ def _make_set(
     ]
     groups = [replace(group, speedup=_speedup(group, groups, seed)) for group in groups]
     made = ComparableSet(
-        title=task.title,
-        env=task.env,
-        levels=task.levels,
-        budget=task.budget_text,
-        machine=task.machine,
-        finished=task.finished,
+        **vars(task),
         evaluation_policy=reference.policy,
         threshold=reference.threshold,
         equal_steps=reference.steps,
         equal_hours=reference.hours,
         groups=tuple(groups),
-        pairs=all_pairs(groups) if task.finished else (),
-        notes=(),
-        verdict="",
+        pairs=_all_pairs(groups) if task.finished else (),
     )
     made = replace(made, notes=notes_on(made))
     return replace(made, verdict=verdict_on(made)), repeats
@@ -133,7 +118,7 @@ def _cores(group: Group) -> int:
     return min(group.num_workers * (group.num_threads or 0), int(usable))
 
 
-def all_pairs(groups: Sequence[Group]) -> tuple[Pair, ...]:
+def _all_pairs(groups: Sequence[Group]) -> tuple[Pair, ...]:
     """Every pair of groups that have runs, on every paired metric there is; corrected over the pairs of each metric."""
     found: list[Pair] = []
     measured = [group for group in groups if group.runs]

@@ -2,11 +2,11 @@
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
-from rlcb.analysis.format import counted, setting_text
-from rlcb.analysis.run import Run
+from rlcb.analysis.format import setting_text
+from rlcb.analysis.run import Run, Task
 from rlcb.analysis.untrusted import plain, section
 from rlcb.config.registry import ALGORITHMS
 
@@ -21,37 +21,6 @@ _RESOLVED = ("num_workers", "num_threads", "device")  # settings that a run know
 _MOST_NAMED = 3  # differing settings in a group's name
 
 
-@dataclass(frozen=True)
-class Task:
-    """What runs must have in common to be compared."""
-
-    env: str
-    levels: str
-    budget: tuple[str, float | None]
-    machine: str
-    finished: bool
-
-    @property
-    def budget_text(self) -> str:
-        """The budget in words."""
-        kind, amount = self.budget
-        if amount is None:
-            return "unknown budget"
-        return counted(amount, "hour") if kind == "hours" else f"{amount:,.0f} steps"
-
-    @property
-    def title(self) -> str:
-        """Environment, levels, budget and machine in one line."""
-        trained_on = f"{self.env}, {self.levels}" if self.levels else self.env
-        state = "" if self.finished else ", unfinished"
-        return f"{trained_on}, {self.budget_text}{state}, on {self.machine or 'an unknown machine'}"
-
-
-def task_of(run: Run) -> Task:
-    """The task of a run; a failed run belongs to those that finished."""
-    return Task(run.game, run.levels, run.budget, run.machine, run.status != "unfinished")
-
-
 def differences(one: Task, main: Task) -> list[str]:
     """In which ways one task is not the main one."""
     found = []
@@ -62,7 +31,7 @@ def differences(one: Task, main: Task) -> list[str]:
     if one.machine != main.machine:
         found.append(f"other hardware: {one.machine or 'unknown'}, not {main.machine or 'unknown'}")
     if one.budget != main.budget:
-        found.append(f"other budget: {one.budget_text}, not {main.budget_text}")
+        found.append(f"other budget: {one.budget}, not {main.budget}")
     return found
 
 
@@ -88,7 +57,7 @@ def split_by_task(runs: Iterable[Run]) -> list[tuple[Task, list[Run]]]:
     sets: dict[Task, list[Run]] = {}
     without_machine = []
     for run in runs:
-        task = task_of(run)
+        task = run.task
         if run.status == "failed" and not task.machine:
             without_machine.append((task, run))
         else:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rlcb.analysis.run import Run
+from rlcb.analysis.run import Run, Task
 from rlcb.analysis.statistics import Curve, Interval, Summary
 
 NOT_SHOWN = "no difference shown"  # the verdict on a pair whose difference may be due to chance
@@ -79,6 +79,10 @@ class Pair:
     winner: str | None = None
     verdict: str = ""
 
+    def other(self, label: str) -> str:
+        """The group of the pair that has not this name."""
+        return self.second if self.first == label else self.first
+
 
 @dataclass(frozen=True)
 class Excluded:
@@ -90,23 +94,17 @@ class Excluded:
 
 
 @dataclass(frozen=True, eq=False)
-class ComparableSet:
-    """Groups with the same task, budget and machine."""
+class ComparableSet(Task):
+    """Groups with the same task; a set of unfinished runs is shown, but nothing is concluded from it."""
 
-    title: str
-    env: str
-    levels: str
-    budget: str
-    machine: str
-    finished: bool  # a set of unfinished runs is shown, but nothing is concluded from it
     evaluation_policy: str
     threshold: float | None
     equal_steps: float | None
     equal_hours: float | None
     groups: tuple[Group, ...]
     pairs: tuple[Pair, ...]
-    notes: tuple[str, ...]
-    verdict: str
+    notes: tuple[str, ...] = ()
+    verdict: str = ""
 
     @property
     def measured(self) -> list[Group]:
@@ -170,7 +168,9 @@ def _plain(value: Any) -> Any:
         return _run_record(value)
     if is_dataclass(value) and not isinstance(value, type):
         record = {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
-        return {**record, "valid": value.valid} if isinstance(value, Group) else record
+        if isinstance(value, Group):
+            record["valid"] = value.valid
+        return {"title": value.title, **record} if isinstance(value, ComparableSet) else record
     if isinstance(value, dict):
         return {str(key): _plain(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple | np.ndarray):

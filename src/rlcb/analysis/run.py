@@ -42,6 +42,24 @@ class RunMetrics:
 RUN_METRICS = tuple(field.name for field in fields(RunMetrics))
 
 
+@dataclass(frozen=True)
+class Task:
+    """What runs must have in common to be compared, in words."""
+
+    env: str
+    levels: str  # empty for other environments than Procgen's
+    budget: str
+    machine: str  # empty where it is not recorded
+    finished: bool
+
+    @property
+    def title(self) -> str:
+        """All of it in one line."""
+        trained_on = f"{self.env}, {self.levels}" if self.levels else self.env
+        state = "" if self.finished else ", unfinished"
+        return f"{trained_on}, {self.budget}{state}, on {self.machine or 'an unknown machine'}"
+
+
 @dataclass(frozen=True, eq=False)
 class Run:
     """Everything a comparison knows of a run."""
@@ -76,25 +94,20 @@ class Run:
         return f"{self.algorithm.upper()} {self.mode.capitalize()}"
 
     @property
-    def levels(self) -> str:
-        """The levels it trained on, in words; empty for other environments than Procgen's."""
-        if self.distribution_mode is None:
-            return ""
-        count = f"{self.num_levels} {self.distribution_mode}" if self.num_levels else f"all {self.distribution_mode}"
-        return f"{count} levels" + (f" from {self.start_level}" if self.start_level else "")
-
-    @property
-    def budget(self) -> tuple[str, float | None]:
-        """What ends the run: ("hours", n) or ("steps", n)."""
+    def task(self) -> Task:
+        """What it must have in common with other runs; a failed run is compared with those that finished."""
+        mode, levels = self.distribution_mode, ""
+        if mode is not None:
+            start = f" from {self.start_level}" if self.start_level else ""
+            levels = f"{self.num_levels or 'all'} {mode} levels{start}"
         training = section(self.config, "training")
-        hours = number(training.get("duration_hours"))
-        return ("hours", hours) if hours else ("steps", number(training.get("total_timesteps")))
-
-    @property
-    def machine(self) -> str:
-        """Processor and usable cores, in words; empty where they are not recorded."""
+        hours, steps = number(training.get("duration_hours")), number(training.get("total_timesteps"))
+        budget = "unknown budget" if steps is None else f"{steps:,.0f} steps"
+        if hours:
+            budget = f"{hours:g} hour{'' if hours == 1 else 's'}"
         cpu, cores = plain(self.hardware.get("cpu")), number(self.hardware.get("usable_cores"))
-        return f"{cpu}, {cores:.0f} cores" if cpu and cores else cpu
+        machine = f"{cpu}, {cores:.0f} cores" if cpu and cores else cpu
+        return Task(self.game, levels, budget, machine, self.status != "unfinished")
 
     @property
     def device(self) -> str:

@@ -48,8 +48,8 @@ def _on_metric(one: ComparableSet, groups: Sequence[Group], metric: str) -> str:
     pairs = [pair for other in others if (pair := one.pair(metric, best.label, other.label))]
     if len(others) == 1:
         return f"{title}: {_on_two(best, others[0], pairs[0])}."
-    ahead = [_other(pair, best) for pair in pairs if pair.winner == best.label]
-    level = [_other(pair, best) for pair in pairs if NOT_SHOWN in pair.verdict]
+    ahead = [pair.other(best.label) for pair in pairs if pair.winner == best.label]
+    level = [pair.other(best.label) for pair in pairs if NOT_SHOWN in pair.verdict]
     untested = len(others) - len(ahead) - len(level)
     parts = [f"a difference is shown from {_some(ahead, len(others))}"] if ahead else []
     parts += [f"none is shown from {_some(level, len(others))}"] if level else []
@@ -65,10 +65,6 @@ def _on_two(best: Group, other: Group, pair: Pair) -> str:
     low, high = sorted(bound if pair.first == best.label else -bound for bound in pair.interval)
     span = f"difference {abs(pair.difference):{form}}, 95 % interval {low:{form}} to {high:{form}}"
     return f"{pair.verdict} ({means}; {span})"
-
-
-def _other(pair: Pair, group: Group) -> str:
-    return pair.second if pair.first == group.label else pair.first
 
 
 def _some(labels: Sequence[str], others: int) -> str:

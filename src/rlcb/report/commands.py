@@ -10,12 +10,12 @@ from rlcb.analysis.load import find_runs, is_run, load_run, load_runs
 from rlcb.analysis.plots import IMAGE_FORMATS, as_image, figure_four_panels
 from rlcb.analysis.run import Run
 from rlcb.analysis.text import comparison_text
-from rlcb.analysis.two_runs import remarks, two_run_report, two_run_table
 from rlcb.analysis.untrusted import plain
 from rlcb.console import note, warn
 from rlcb.errors import UsageError
 from rlcb.files import write_whole
 from rlcb.report.sections import Origin
+from rlcb.report.two_runs import remarks, two_run_report, two_run_table
 from rlcb.report.write import make_folder, write_comparison
 
 _MODES = ("sequential", "parallel")

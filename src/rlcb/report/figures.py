@@ -1,8 +1,11 @@
-"""The pictures of one comparable set, with captions and alternative texts."""
+"""The pictures of one comparable set, with captions and alternative texts; as PNG and as SVG in the page's colours."""
 
+import io
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
+from xml.etree import ElementTree
 
 import numpy as np
 
@@ -19,10 +22,15 @@ from rlcb.analysis.published import SOURCE, PublishedCurve, published_curve
 from rlcb.analysis.records import ComparableSet, Group
 from rlcb.analysis.statistics import Curve
 from rlcb.report.document import Picture
-from rlcb.report.svg import inline_svg
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+_LINK = "{http://www.w3.org/1999/xlink}href"
+_DROPPED = ("metadata", "style", "title")  # the style of a figure would apply to the whole page
+# Text and grid take their colours from the page; the colours of the groups stay.
+_THEMED = {"#222222": "currentColor", "#000000": "currentColor", "#dddddd": "var(--grid)"}
+_GEOMETRY = ("d", "x", "y", "width", "height", "transform", "viewBox")
 
 
 @dataclass(frozen=True)
@@ -125,16 +133,47 @@ def _published_gap(one: ComparableSet) -> str:
 
 
 def _thinned(group: Group, points: int) -> Group:
-    return replace(group, curves={name: _thin(curve, points) for name, curve in group.curves.items()})
-
-
-def _thin(curve: Curve, points: int) -> Curve:
-    """At most so many points of a curve, including the first and the last."""
-    if len(curve.x) <= points:
-        return curve
-    kept = np.unique(np.linspace(0, len(curve.x) - 1, points).astype(int))
-    return Curve(curve.x[kept], curve.mean[kept], curve.low[kept], curve.high[kept], curve.n)
+    """The group with at most so many points of each curve, including the first and the last."""
+    curves = dict(group.curves)
+    for name, curve in curves.items():
+        if len(curve.x) > points:
+            kept = np.unique(np.linspace(0, len(curve.x) - 1, points).astype(int))
+            curves[name] = Curve(curve.x[kept], curve.mean[kept], curve.low[kept], curve.high[kept], curve.n)
+    return replace(group, curves=curves)
 
 
 def _values(groups: Sequence[Group], metric: str) -> str:
     return ", ".join(f"{group.label} {mean_and_interval(group, metric)}" for group in groups)
+
+
+def inline_svg(figure: "Figure", name: str, alt: str) -> str:
+    """A figure as an <svg> element without background; `name` makes its ids differ from those of other figures."""
+    import matplotlib as mpl
+
+    buffer = io.BytesIO()
+    with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": name}):
+        figure.savefig(buffer, format="svg", transparent=True)
+    root = ElementTree.fromstring(buffer.getvalue())
+    nodes = list(root.iter())
+    linked = {found for node in nodes for value in node.attrib.values() for found in re.findall(r"#([\w-]+)", value)}
+    for node in nodes:
+        for child in list(node):
+            if child.tag.rpartition("}")[2] in _DROPPED:
+                node.remove(child)
+        node.tag, node.tail = node.tag.rpartition("}")[2], None
+        node.text = node.text if node.tag == "text" else None
+        kept = {key: value for key, value in node.attrib.items() if key != "id" or value in linked}
+        node.attrib = {"href" if key == _LINK else key: _tidy(key, value) for key, value in kept.items()}
+    root.attrib = {"viewBox": root.attrib["viewBox"], "role": "img", "aria-label": alt}
+    return ElementTree.tostring(root, encoding="unicode")
+
+
+def _tidy(key: str, value: str) -> str:
+    """An attribute with shorter numbers, and without colours and fonts that the page sets."""
+    if key in _GEOMETRY:
+        value = re.sub(r"-?\d+\.\d+", lambda match: f"{float(match[0]):.1f}".removesuffix(".0"), value)
+        return re.sub(r"\s*([MLCQzZ])\s*", r"\1", value) if key == "d" else value
+    if key == "style":
+        value = re.sub(r"#[0-9a-f]{6}\b", lambda match: _THEMED.get(match[0], match[0]), value)
+        return re.sub(r"font-family: [^;]*;? ?", "", value).replace(": ", ":").replace("; ", ";")
+    return value

@@ -56,7 +56,7 @@ def runs_csv(comparison: Comparison, runs: Sequence[Run]) -> str:
         order, label = places.get(run.name, (0, run.label))
         policy = comparison.sets[order - 1].evaluation_policy if order else "sampled"
         rows.writerow(
-            [run.name, order or "", label, run.algorithm, run.mode, run.env, run.levels, run.seed, run.status,
+            [run.name, order or "", label, run.algorithm, run.mode, run.env, run.task.levels, run.seed, run.status,
              run.reason, *(getattr(run.metrics, name) for name in RUN_METRICS),
              *(run.evaluations.mean_reward(run.env, levels, policy) for levels in ("train", "unseen")),
              "; ".join(run.problems)]

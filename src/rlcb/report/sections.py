@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 
 import yaml
 
@@ -28,22 +29,7 @@ from rlcb.report.tables import (
 _MOST_DRAWN = 16  # sets with pictures: as many as there are games
 _MOST_VERDICTS = 4
 _MOST_NAMED = 5  # runs with the same reason
-_READING = (
-    ("Set, group", "A set holds runs of the same task with the same budget on the same machine; a group holds those of "
-     "them that differ in nothing but their seed. Runs of different sets are not compared."),
-    ("95 % interval", "A range made so that 95 of 100 repetitions of the whole experiment give one that holds the true "
-     "mean; estimated by drawing the seeds anew (bootstrap). n/a with one seed, or where all seeds have the same "
-     "value: then nothing is known about chance. With fewer than five seeds it is too narrow."),
-    ("IQM", "Interquartile mean: the mean without the lowest and the highest quarter of the seeds."),
-    ("Difference, p, Hedges’ g", "Welch’s test on the seeds’ values: the difference of two means with its 95 % "
-     "interval; how often chance alone would give at least such a difference; and the difference in standard "
-     "deviations."),
-    ("p (Holm)", "p corrected for the number of pairs: among many comparisons some differ by chance."),
-    ("No difference shown", "These runs cannot tell the groups apart. It does not mean that they are equal: more seeds "
-     "may show a difference."),
-    ("Generalisation gap", "Evaluated reward on the levels that were trained on, minus that on levels never seen."),
-    ("Speed-up", "Average FPS of a parallel group over that of a sequential group of the same algorithm."),
-)  # fmt: skip
+_GLOSSARY = Path(__file__).with_name("templates") / "glossary.yaml"
 
 
 @dataclass(frozen=True)
@@ -71,13 +57,14 @@ def make_document(comparison: Comparison, origin: Origin) -> Document:
     for number, one in enumerate(sets, 1):
         pictures = SetPictures(one, f"report_{number}", colours, points) if number <= _MOST_DRAWN else None
         sections += _set_sections(one, number if len(sets) > 1 else None, pictures, most_pairs)
-    more = "docs/metrics.md, which comes with the program, defines every number."
+    terms = Terms(tuple(yaml.safe_load(_GLOSSARY.read_text(encoding="utf-8")).items()))
+    more = Text("docs/metrics.md, which comes with the program, defines every number.")
     sections += [
         Section("Machine", "machine", (machine_table(origin.runs),)),
         *_settings(sets),
         Section("Not part of the main comparison", "excluded", tuple(_excluded(comparison, origin))),
         Section("All runs", "runs", (runs_table(comparison, origin.runs),)),
-        Section("How to read this", "reading", (Terms(_READING), Text(more))),
+        Section("How to read this", "reading", (terms, more)),
         Section("How this was made", "command", (Code(origin.command),)),
     ]
     games = list(dict.fromkeys(one.env for one in sets))

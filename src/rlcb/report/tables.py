@@ -186,14 +186,11 @@ def winner_cell(one: ComparableSet, metric: str) -> Cell:
         return Cell(best.label, group=True, strong=True)
     level = [pair for pair in pairs if NOT_SHOWN in pair.verdict]
     untested = [pair for pair in pairs if pair.winner is None and pair not in level]
-    parts = [NOT_SHOWN if len(level) == len(pairs) else f"{NOT_SHOWN} from {_others(level, best)}"] if level else []
+    names = [pair.other(best.label) for pair in level]
+    others = listed(names) if len(names) in (1, 2) else f"{len(names)} others"
+    parts = [NOT_SHOWN if len(level) == len(pairs) else f"{NOT_SHOWN} from {others}"] if level else []
     parts += [untested[0].verdict if len(untested) == len(pairs) else f"{len(untested)} not tested"] if untested else []
     return Cell("; ".join(parts))
-
-
-def _others(pairs: Sequence[Pair], group: Group) -> str:
-    names = [pair.second if pair.first == group.label else pair.first for pair in pairs]
-    return listed(names) if len(names) < 3 else f"{len(names)} others"
 
 
 def pair_table(one: ComparableSet, most: int) -> Table | None:

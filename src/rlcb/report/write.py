@@ -11,8 +11,7 @@ from rlcb.analysis.text import comparison_text
 from rlcb.errors import ResourceError
 from rlcb.files import write_json, write_whole
 from rlcb.report.document import Picture
-from rlcb.report.html import as_html
-from rlcb.report.markdown import as_markdown
+from rlcb.report.render import as_html, as_markdown
 from rlcb.report.runs import runs_csv
 from rlcb.report.sections import Origin, make_document
 
