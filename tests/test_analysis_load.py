@@ -352,6 +352,6 @@ def test_evaluations_of_the_final_checkpoint_or_the_newest(tmp_path: Path) -> No
 
 
 def test_reading_runs_needs_no_trainer() -> None:
-    code = "import sys, rlcb.report.commands as c; print(sorted({'torch', 'procgen', 'scipy'} & {*sys.modules}))"
+    code = "import sys, rlcb.report.compare as c; print(sorted({'torch', 'procgen', 'scipy'} & {*sys.modules}))"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

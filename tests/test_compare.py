@@ -27,8 +27,8 @@ from rlcb.analysis.records import Comparison, Group
 from rlcb.analysis.statistics import summarize
 from rlcb.analysis.text import comparison_text
 from rlcb.errors import UsageError
-from rlcb.report.commands import compare_any, compare_two
-from rlcb.report.two_runs import two_run_report, two_run_table
+from rlcb.report.compare import compare_any
+from rlcb.report.two_runs import compare_two, two_run_report, two_run_table
 from run_directories import add_event, log_of, write_evaluation, write_run
 
 PARALLEL: dict[str, Any] = {"mode": "parallel", "workers": 4, "threads": 2, "fps": 2100.0, "rewards": (3.0, 9.0)}
@@ -423,11 +423,11 @@ def documented_run(path: Path, mode: str, figures: tuple[float, ...]) -> Path:
 def test_two_runs_in_the_documented_form(tmp_path: Path) -> None:
     sequential = documented_run(tmp_path / "s", "sequential", (5471232, 1342, 1520, 1518, 2.45, 7.23, 8.91, 2.34))
     parallel = documented_run(tmp_path / "p", "parallel", (11536384, 2832, 3204, 3198, 2.38, 8.45, 9.67, 6.12))
-    runs = load_run(sequential), load_run(parallel)
-    assert two_run_table(*runs) == GUIDE_TABLE
-    names = ("./benchmarks/sequential_1h", "./benchmarks/parallel_1h")
-    assert two_run_report(names, *runs) == GUIDE_REPORT
-    alone = two_run_table(runs[0], None)
+    runs = {"sequential": load_run(sequential), "parallel": load_run(parallel)}
+    assert two_run_table(runs) == GUIDE_TABLE
+    names = {"sequential": "./benchmarks/sequential_1h", "parallel": "./benchmarks/parallel_1h"}
+    assert two_run_report(runs, names) == GUIDE_REPORT
+    alone = two_run_table({"sequential": runs["sequential"]})
     assert "Final Reward                             7.23                \n" in alone
     assert "Speedup" not in alone
 

@@ -24,10 +24,9 @@ from rlcb.analysis.published import published_curve
 from rlcb.analysis.run import Run
 from rlcb.envs.score_ranges import SCORE_RANGES
 from rlcb.hardware import code_version
-from rlcb.report.commands import compare_any
+from rlcb.report.compare import compare_any, write_report
 from rlcb.report.sections import Origin
 from rlcb.report.tables import game_table, set_table
-from rlcb.report.write import write_report
 from run_directories import add_event, write_evaluation, write_run
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")

@@ -173,7 +173,7 @@ def compare_verb(argv: Sequence[str]) -> int:
     add("--reward-threshold", type=finite, metavar="X", help=text)
     add("--seed", type=whole(0, 2**31 - 1), default=0, metavar="N", help="seed of the bootstrap, default 0")
     arguments = parser.parse(argv)
-    from rlcb.report.commands import compare_any
+    from rlcb.report.compare import compare_any
 
     given = (arguments.runs, arguments.output, arguments.reward_threshold, arguments.seed)
     return answered(parser.prog, lambda: compare_any(*given))
@@ -189,7 +189,7 @@ def compare_script(prog: str, argv: Sequence[str] | None = None) -> int:
     text = "the picture, .png, .svg or .pdf, default ./comparison.png; comparison_report.txt is written beside it"
     add("--output", type=Path, metavar="FILE", default=Path("comparison.png"), help=text)
     arguments = parser.parse(sys.argv[1:] if argv is None else argv)
-    from rlcb.report.commands import compare_two
+    from rlcb.report.two_runs import compare_two
 
     given = (arguments.sequential, arguments.parallel, arguments.newest, arguments.output)
     return answered(prog, lambda: compare_two(*given))

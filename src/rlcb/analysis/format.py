@@ -14,11 +14,6 @@ def number_text(value: float | None, form: str) -> str:
     return "n/a" if value is None else format(value, form)
 
 
-def signed_text(value: float | None, form: str) -> str:
-    """The same with a plus or minus sign."""
-    return number_text(value, f"+{form}")
-
-
 def interval_text(interval: Interval | None, form: str) -> str:
     """An interval in brackets, n/a where there is none."""
     return f"[{interval[0]:{form}}, {interval[1]:{form}}]" if interval else "n/a"

@@ -27,7 +27,7 @@ _PIECE = 4 * 2**20  # bytes parsed at a time
 _LONGEST_LINE = 2**20
 _LARGEST_WHOLE = 256 * 2**20  # bytes of a metrics.json that are read at once
 
-Columns = dict[str, list[Any]]
+Columns = dict[str, Array]  # by the names of the log
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,11 +57,9 @@ def load_history(log: Path, whole: Path) -> tuple[History, list[str]]:
     outside = whole.parent not in log.parents
     if last is not None or outside or not os.path.isfile(log):
         columns = _read_columns(whole)
-        if columns and columns["step"] and (outside or last in (None, columns["step"][-1])):
-            history, problems = _checked(_as_arrays(columns), _spent(columns))
-            lacks = [] if os.path.isfile(log) else [f"no {log.name}, {whole.name} is used"]
-            return history, lacks + problems
-    return _read_log(log)
+        if columns and (outside or last in (None, float(columns["step"][-1]))):
+            return _checked(columns, [] if os.path.isfile(log) else [f"no {log.name}, {whole.name} is used"])
+    return _checked(*_read_log(log))
 
 
 def _last_step(log: Path) -> Any:
@@ -76,40 +74,38 @@ def _last_step(log: Path) -> Any:
 
 
 def _read_columns(path: Path) -> Columns | None:
-    """The lists of a metrics.json, None unless it is complete."""
+    """The columns of a metrics.json, None unless it is complete and has any update."""
     try:
         if not os.path.isfile(path) or os.path.getsize(path) > _LARGEST_WHOLE:
             return None
         content = parse_json(path.read_bytes())
-        columns = {name: list(column) for name, column in content.items() if isinstance(column, list)}
+        columns = {name: column for name, column in content.items() if isinstance(column, list)}
     except (OSError, ValueError, AttributeError, RecursionError):
         return None
-    whole = "step" in columns and len({len(column) for column in columns.values()}) == 1
-    return columns if whole else None
+    lengths = {len(column) for column in columns.values()}
+    if "step" not in columns or len(lengths) != 1 or 0 in lengths:
+        return None
+    wanted = [name for name in columns if name in _NAMES.values() or _SPENT.fullmatch(name)]
+    return {name: _numbers(columns[name]) for name in wanted}
 
 
-def _read_log(path: Path) -> tuple[History, list[str]]:
+def _read_log(path: Path) -> tuple[Columns, list[str]]:
     """Parse a log piece by piece; lines that are not JSON objects are counted and left out."""
-    parts: list[dict[str, Array]] = []
-    spent: dict[str, float] = {}
+    parts: dict[str, list[Array]] = {}
     problems: list[str] = []
     bad = 0
     try:
         for rows, unreadable, problem in _pieces(path):
             bad += unreadable
             problems += [problem] if problem else []
-            columns = {name: [row.get(name) for row in rows] for name in _wanted(rows)}
-            parts.append(_as_arrays(columns))
-            for name, seconds in _spent(columns).items():
-                spent[name] = spent.get(name, 0.0) + seconds
+            spent = [name for name in rows[-1] if _SPENT.fullmatch(name)] if rows else []
+            for name in (*_NAMES.values(), *spent):
+                parts.setdefault(name, []).append(_numbers([row.get(name) for row in rows]))
     except OSError as error:
         problems.append(f"{path.name} cannot be read: {error.strerror}" if os.path.exists(path) else f"no {path.name}")
     if bad:
-        problems.append(f"{path.name}: {bad} unreadable line{'s' * (bad > 1)} left out")
-    empty = np.empty(0)
-    joined = {name: np.concatenate([part[name] for part in parts]) if parts else empty for name in _NAMES}
-    history, more = _checked(joined, spent)
-    return history, problems + more
+        problems.append(f"{path.name}: {bad} unreadable line{'s' if bad > 1 else ''} left out")
+    return {name: np.concatenate(arrays) for name, arrays in parts.items()}, problems
 
 
 def _pieces(path: Path) -> Iterator[tuple[list[dict[str, Any]], int, str | None]]:
@@ -130,21 +126,6 @@ def _pieces(path: Path) -> Iterator[tuple[list[dict[str, Any]], int, str | None]
     yield rows, 0, f"{path.name}: its last line is cut off and left out" if unreadable else None
 
 
-def _wanted(rows: list[dict[str, Any]]) -> list[str]:
-    return [*_NAMES.values(), *(name for name in (rows[-1] if rows else ()) if _SPENT.fullmatch(name))]
-
-
-def _as_arrays(columns: Columns) -> dict[str, Array]:
-    missing = [None] * len(columns["step"])
-    return {field: _numbers(columns.get(name, missing)) for field, name in _NAMES.items()}
-
-
-def _spent(columns: Columns) -> dict[str, float]:
-    """Seconds summed up by activity."""
-    found = ((_SPENT.fullmatch(name), column) for name, column in columns.items())
-    return {match[1]: float(np.nansum(_numbers(column))) for match, column in found if match}
-
-
 def _numbers(values: list[Any]) -> Array:
     """Values as floats; what is not a finite number becomes NaN."""
     try:
@@ -157,16 +138,17 @@ def _numbers(values: list[Any]) -> Array:
     return np.where(np.isfinite(numbers), numbers, np.nan)
 
 
-def _checked(arrays: dict[str, Array], spent: dict[str, float]) -> tuple[History, list[str]]:
+def _checked(columns: Columns, problems: list[str]) -> tuple[History, list[str]]:
     """Only updates with a step and a time, and only up to where one of them decreases."""
-    problems = []
-    step, time = arrays["step"], arrays["time"]
-    known = np.isfinite(step) & np.isfinite(time) & (step >= 0) & (time >= 0)
+    spent = {match[1]: float(np.nansum(columns[name])) for name in columns if (match := _SPENT.fullmatch(name))}
+    missing = np.full(len(columns.get("step", ())), np.nan)
+    arrays = {field: columns.get(name, missing) for field, name in _NAMES.items()}
+    known = (arrays["step"] >= 0) & (arrays["time"] >= 0)
     if not known.all():
         problems.append(f"{int((~known).sum())} updates without a step or a time left out")
-    arrays = {name: array[known] for name, array in arrays.items()}
+    arrays = {field: array[known] for field, array in arrays.items()}
     back = np.flatnonzero((np.diff(arrays["step"]) <= 0) | (np.diff(arrays["time"]) < 0))
     if len(back):
         problems.append(f"steps or times go back after step {arrays['step'][back[0]]:,.0f}: what follows is left out")
-        arrays = {name: array[: back[0] + 1] for name, array in arrays.items()}
+        arrays = {field: array[: back[0] + 1] for field, array in arrays.items()}
     return History(**arrays, spent=spent), problems

@@ -18,7 +18,6 @@ class Metric:
     name: str
     title: str
     form: str  # format specification of its values
-    unit: str = ""
     higher_is_better: bool = True
     paired: bool = False  # whether all pairs of groups are tested on it
 
@@ -32,14 +31,14 @@ METRICS = (
     Metric("evaluation_train", "Evaluation, training levels", ".2f"),
     Metric("evaluation_unseen", "Evaluation, unseen levels", ".2f", paired=True),
     Metric("generalization_gap", "Generalisation gap", ".2f", higher_is_better=False),
-    Metric("average_fps", "Average FPS", ",.0f", "steps/s", paired=True),
-    Metric("final_fps", "Final FPS", ",.0f", "steps/s"),
+    Metric("average_fps", "Average FPS", ",.0f", paired=True),
+    Metric("final_fps", "Final FPS", ",.0f"),
     Metric("env_steps", "Steps", ",.0f"),
-    Metric("duration_hours", "Duration (hours)", ".3g", "h"),
+    Metric("duration_hours", "Duration (hours)", ".3g"),
     Metric("steps_to_reward", "Steps to threshold", ",.0f", higher_is_better=False),
-    Metric("hours_to_reward", "Hours to threshold", ".3g", "h", higher_is_better=False),
-    Metric("peak_memory_gb", "Peak memory (GB)", ".2f", "GB", higher_is_better=False),
-    Metric("memory_per_worker_gb", "Memory per worker (GB)", ".2f", "GB", higher_is_better=False),
+    Metric("hours_to_reward", "Hours to threshold", ".3g", higher_is_better=False),
+    Metric("peak_memory_gb", "Peak memory (GB)", ".2f", higher_is_better=False),
+    Metric("memory_per_worker_gb", "Memory per worker (GB)", ".2f", higher_is_better=False),
 )
 METRIC = {metric.name: metric for metric in METRICS}
 # A mean over only the seeds that reached the threshold would favour groups that often do not reach it.
@@ -72,18 +71,16 @@ def reference_of(groups: Sequence[Sequence[Run]], threshold: float | None) -> Re
 
 def _default_threshold(groups: Sequence[Sequence[Run]]) -> float | None:
     """Most of the way from an untrained policy to the best group; None where no group improved."""
-    starts = [run.metrics.initial_reward for group in groups for run in group]
-    ends = [[run.metrics.final_reward for run in group] for group in groups]
-    known_starts = [reward for reward in starts if reward is not None]
-    known_ends = [[reward for reward in group if reward is not None] for group in ends]
-    if not known_starts or not any(known_ends):
+    starts = [start for group in groups for run in group if (start := run.metrics.initial_reward) is not None]
+    ends = [[end for run in group if (end := run.metrics.final_reward) is not None] for group in groups]
+    if not starts or not any(ends):
         return None
-    start, best = float(np.mean(known_starts)), max(float(np.mean(rewards)) for rewards in known_ends if rewards)
+    start, best = float(np.mean(starts)), max(float(np.mean(rewards)) for rewards in ends if rewards)
     return start + THRESHOLD * (best - start) if best > start else None
 
 
 def measure(run: Run, reference: Reference) -> dict[str, float | None]:
-    """One run's value of every metric."""
+    """One run's value of every metric, among others that it recorded."""
     metrics, history = run.metrics, run.history
     hours = history.time / 3600
     # A mean over few episodes can reach any threshold by chance: it counts once it is over a full window.
@@ -91,20 +88,14 @@ def measure(run: Run, reference: Reference) -> dict[str, float | None]:
     seen, unseen = (run.evaluations.mean_reward(run.env, levels, reference.policy) for levels in ("train", "unseen"))
     memory, threshold = metrics.peak_memory_gb, reference.threshold
     return {
-        "final_reward": metrics.final_reward,
-        "best_reward": metrics.best_reward,
-        "initial_reward": metrics.initial_reward,
+        **vars(metrics),
         "reward_at_equal_steps": value_at(history.step, history.reward, reference.steps) if reference.steps else None,
         "reward_at_equal_time": value_at(hours, history.reward, reference.hours) if reference.hours else None,
         "evaluation_train": seen,
         "evaluation_unseen": unseen,
         "generalization_gap": seen - unseen if seen is not None and unseen is not None else None,
-        "average_fps": metrics.average_fps,
-        "final_fps": metrics.final_fps,
         "env_steps": metrics.total_timesteps,
-        "duration_hours": metrics.duration_hours,
         "steps_to_reward": None if threshold is None else first_reaching(history.step, settled, threshold),
         "hours_to_reward": None if threshold is None else first_reaching(hours, settled, threshold),
-        "peak_memory_gb": memory,
         "memory_per_worker_gb": None if memory is None else memory / run.num_workers,
     }

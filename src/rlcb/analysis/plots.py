@@ -29,23 +29,24 @@ _DOTS = 150  # per inch
 _INK, _FAINT, _GREY, _ON_BRIGHT = "#222222", "#DDDDDD", "#777777", "#1A1A1A"
 _DARK = ("#0072B2", "#D55E00", "#009E73", "#000000", "#666666")  # colours to write on in white
 _REWARD = "Mean reward of the last 100 episodes"
-_PANELS = (
+# Curve, title and label of each panel.
+_FOUR_PANELS = (
     ("reward_steps", "Episode reward", _REWARD),
     ("fps_hours", "Training speed", "Environment steps per second"),
     ("policy_loss_steps", "Policy loss", "Policy loss"),
     ("steps_hours", "Training progress", "Environment steps"),
 )
+Colours = Mapping[str, int]  # the number of each group's colour, by its label
 
 
 def figure_four_panels(groups: Sequence[Group], title: str) -> "Figure":
     """Reward over steps, speed over time, policy loss over steps, steps over time."""
-    rows = _legend_rows(groups)
+    drawn, rows = groups[:MOST_CURVES], _legend_rows(groups)
     figure = _new_figure(11, 7.6 + 0.24 * rows)
     axes = figure.subplots(2, 2)
-    for axis, (curve, heading, label) in zip(axes.flat, _PANELS, strict=True):
-        _draw_curves(axis, groups, curve)
+    for axis, (curve, heading, label) in zip(axes.flat, _FOUR_PANELS, strict=True):
+        _draw_curves(axis, drawn, curve, label, _by_position(groups))
         axis.set_title(heading, fontsize=11, color=_INK)
-        axis.set_ylabel(label)
         if curve in ("fps_hours", "steps_hours"):
             axis.set_ylim(bottom=0)
     axes[0, 1].yaxis.set_major_formatter("{x:,.0f}")
@@ -59,28 +60,27 @@ def figure_learning_curves(
     title: str,
     over: str = "steps",
     published: PublishedCurve | None = None,
-    colours: Mapping[str, int] | None = None,
+    colours: Colours | None = None,
 ) -> "Figure":
-    """Reward `over` steps or hours, with intervals over seeds, and over steps the published curve if there is one.
-
-    `colours`: the number of each label's colour, here and below; by default the group's position.
-    """
+    """Reward `over` steps or hours, with intervals over seeds, and over steps the published curve if there is one."""
     rows = _legend_rows(groups)
     figure = _new_figure(8, 4.6 + 0.24 * rows)
     axis = figure.subplots()
-    _draw_curves(axis, groups, f"reward_{over}", published if over == "steps" else None, colours)
-    axis.set_ylabel(_REWARD)
+    end = _draw_curves(axis, groups[:MOST_CURVES], f"reward_{over}", _REWARD, colours or _by_position(groups))
+    if published and over == "steps" and len(published.up_to(end)[0]) > 1:
+        axis.plot(*published.up_to(end), "--", color=_GREY, label="PPO as published")
     _finish(figure, groups, title, rows)
     return figure
 
 
-def figure_fps(groups: Sequence[Group], title: str, colours: Mapping[str, int] | None = None) -> "Figure":
+def figure_fps(groups: Sequence[Group], title: str, colours: Colours | None = None) -> "Figure":
     """Average speed as bars, with intervals over seeds."""
     figure, axis = _bars(groups, title)
-    for place, (group, number) in enumerate(zip(groups, _numbers(groups, colours), strict=True)):
+    colours = colours or _by_position(groups)
+    for place, group in enumerate(groups):
         summary = group.metrics["average_fps"]
         if summary.mean is not None:
-            axis.barh(place, summary.mean, color=_colour(number), height=0.6, alpha=0.85)
+            axis.barh(place, summary.mean, color=_colour(colours[group.label]), height=0.6, alpha=0.85)
             axis.errorbar(summary.mean, place, xerr=_errors(summary), color=_INK, capsize=3)
             end = summary.interval[1] if summary.interval else summary.mean
             text = metric_text(group, "average_fps")
@@ -116,23 +116,23 @@ def figure_time_shares(groups: Sequence[Group], title: str) -> "Figure":
     return figure
 
 
-def figure_evaluation(groups: Sequence[Group], title: str, colours: Mapping[str, int] | None = None) -> "Figure":
+def figure_evaluation(groups: Sequence[Group], title: str, colours: Colours | None = None) -> "Figure":
     """Evaluated reward on training levels (filled) and unseen ones (hollow), with intervals over seeds."""
     figure, axis = _bars(groups, title, extra=0.4 + 0.2 * len(groups))
     rows: tuple[tuple[float, str, str, dict[str, Any]], ...] = (
         (-0.16, "evaluation_train", "training levels", {"fmt": "o"}),
         (0.16, "evaluation_unseen", "unseen levels", {"fmt": "D", "markerfacecolor": "none"}),
     )
+    colours = colours or _by_position(groups)
     for offset, metric, label, mark in rows:
         side, text_offset = ("bottom", 7) if offset < 0 else ("top", -7)
-        for place, (group, number) in enumerate(zip(groups, _numbers(groups, colours), strict=True)):
+        text_look: dict[str, Any] = {"textcoords": "offset points", "ha": "center", "va": side, "fontsize": 9}
+        for place, group in enumerate(groups):
             summary = group.metrics[metric]
-            if summary.mean is None:
-                continue
-            where = (summary.mean, place + offset)
-            axis.errorbar(*where, xerr=_errors(summary), color=_colour(number), capsize=4, markersize=7, **mark)
-            look: dict[str, Any] = {"textcoords": "offset points", "ha": "center", "va": side, "fontsize": 9}
-            axis.annotate(metric_text(group, metric), where, (0, text_offset), **look)
+            if summary.mean is not None:
+                where, look = (summary.mean, place + offset), {"capsize": 4, "markersize": 7, **mark}
+                axis.errorbar(*where, xerr=_errors(summary), color=_colour(colours[group.label]), **look)
+                axis.annotate(metric_text(group, metric), where, (0, text_offset), **text_look)
         if any(group.metrics[metric].n for group in groups):
             axis.errorbar([], [], color=_INK, markersize=7, label=label, **mark)
     axis.margins(x=0.12)
@@ -168,31 +168,22 @@ def _style(axis: "Axes") -> None:
     axis.tick_params(colors=_INK, labelsize=9)
 
 
-def _numbers(groups: Sequence[Group], colours: Mapping[str, int] | None) -> list[int]:
-    """The number of each group's colour: the given one, else the group's position."""
-    return [(colours or {}).get(group.label, place) for place, group in enumerate(groups)]
+def _by_position(groups: Sequence[Group]) -> Colours:
+    return {group.label: place for place, group in enumerate(groups)}
 
 
 def _colour(number: int) -> str:
     return COLOURS[number % len(COLOURS)]
 
 
-def _draw_curves(
-    axis: "Axes",
-    groups: Sequence[Group],
-    name: str,
-    published: PublishedCurve | None = None,
-    colours: Mapping[str, int] | None = None,
-) -> None:
-    """The curves of the groups with their bands; the unit of a time axis depends on its length."""
+def _draw_curves(axis: "Axes", groups: Sequence[Group], name: str, label: str, colours: Colours) -> float:
+    """Draw the curves of the groups with their bands; returns the end of the longest."""
     _style(axis)
-    drawn = groups[:MOST_CURVES]
-    numbered = zip(_numbers(drawn, colours), drawn, strict=True)
-    curves = [(number, group, group.curves[name]) for number, group in numbered if name in group.curves]
+    curves = [(colours[group.label], group, group.curves[name]) for group in groups if name in group.curves]
     if not curves:
         axis.text(0.5, 0.5, "no data", transform=axis.transAxes, ha="center", va="center", color=_GREY)
     end = max((float(curve.x[-1]) for _, _, curve in curves), default=0.0)
-    unit, label = (1.0, "Environment steps") if name.endswith("_steps") else _time_unit(end)
+    unit, unit_label = (1.0, "Environment steps") if name.endswith("_steps") else _time_unit(end)
     for number, group, curve in curves:
         style = _STYLES[number // len(COLOURS) % len(_STYLES)]
         mark = "o" if len(curve.x) == 1 else ""
@@ -200,13 +191,12 @@ def _draw_curves(
         axis.plot(curve.x * unit, curve.mean, label=_text(group.label), **look)
         if curve.n > 1:
             _band(axis, curve, unit, look["color"])
-    steps, reward = published.up_to(end) if published and curves else (np.empty(0), np.empty(0))
-    if len(steps) > 1:
-        axis.plot(steps, reward, "--", color=_GREY, label="PPO as published")
-    axis.set_xlabel(label)
+    axis.set_xlabel(unit_label)
+    axis.set_ylabel(label)
     axis.set_xlim(left=0)
     if name.endswith("_steps"):
         _scale_steps(axis.xaxis)
+    return end
 
 
 def _band(axis: "Axes", curve: Curve, unit: float, colour: str) -> None:

@@ -3,7 +3,7 @@
 import textwrap
 from collections.abc import Iterator, Sequence
 
-from rlcb.analysis.format import interval_text, mean_and_deviation, number_text, signed_text, with_interval
+from rlcb.analysis.format import interval_text, mean_and_deviation, number_text, with_interval
 from rlcb.analysis.metrics import METRIC, METRICS
 from rlcb.analysis.records import ComparableSet, Comparison, Group, Pair
 from rlcb.analysis.statistics import Summary
@@ -110,7 +110,7 @@ def _pair_line(pair: Pair) -> str:
     names = f"{pair.first} − {pair.second}"
     if pair.difference is None:
         return f"{names}: {pair.verdict}"
-    text = f"{names}: {signed_text(pair.difference, form)}"
+    text = f"{names}: {pair.difference:+{form}}"
     if pair.interval is None or pair.p is None or pair.holm_p is None or pair.effect is None:
         return f"{text} [n/a]: {pair.verdict}"
     tested = f"p {pair.p:.2g}, {pair.holm_p:.2g}, g {pair.effect:.2f}"

@@ -1,6 +1,6 @@
 """What a report consists of, independent of its format. All text is plain: each output format escapes it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -13,6 +13,9 @@ class Cell:
     detail: str = ""  # shown after the text and less prominent: an interval
     group: bool = False  # the text is the name of a group, marked with the colour of the group
     strong: bool = False
+
+
+Row = Mapping[str, str | Cell]  # the titles of the columns and their cells
 
 
 @dataclass(frozen=True)
@@ -101,6 +104,7 @@ class Document:
     colours: Mapping[str, int] = field(default_factory=dict)  # the number of each group's colour, by its name
 
 
-def cells(*texts: str | Cell) -> tuple[Cell, ...]:
-    """A row of a table."""
-    return tuple(Cell(text) if isinstance(text, str) else text for text in texts)
+def make_table(caption: str, rows: Sequence[Row], align: str = "") -> Table:
+    """A table from rows that all have the same columns."""
+    content = tuple(tuple(Cell(cell) if isinstance(cell, str) else cell for cell in row.values()) for row in rows)
+    return Table(caption, tuple(rows[0]) if rows else (), content, align)

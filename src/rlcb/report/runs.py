@@ -11,7 +11,7 @@ from rlcb.analysis.format import counted, number_text, with_minus
 from rlcb.analysis.records import Comparison
 from rlcb.analysis.run import RUN_METRICS, Run
 from rlcb.analysis.untrusted import number, plain, section
-from rlcb.report.document import Cell, Table, cells
+from rlcb.report.document import Cell, Row, Table, make_table
 
 _MOST_MACHINES = 6
 _OF_THE_RUN = ("num_workers", "num_threads", "device")  # part of `hardware`, but not of the machine
@@ -31,18 +31,24 @@ def runs_table(comparison: Comparison, runs: Sequence[Run]) -> Table:
     """A row for each run."""
     places = _places(comparison)
     several = len(comparison.sets) > 1
-    heads = ("Run", *["Set"] * several, "Group", "Seed", "Status", "Steps", "Final reward", "Average FPS", "Remarks")
-    rows = []
+    rows: list[Row] = []
     for run in runs:
         order, label = places.get(run.name, (0, run.label))
-        values = ((run.metrics.total_timesteps, ",.0f"), (run.metrics.final_reward, ".2f"))
-        numbers = [with_minus(number_text(value, form)) for value, form in (*values, (run.metrics.average_fps, ",.0f"))]
-        remarks = "; ".join(text for text in (run.reason, *run.problems) if text) or "–"
-        seed = "–" if run.seed is None else str(run.seed)
-        number = [str(order or "–")] * several
-        rows.append(cells(run.name, *number, Cell(label, group=order > 0), seed, run.status, *numbers, remarks))
-    align = "l" + "r" * several + "lrlrrrl"
-    return Table("Every run that could be read; runs.csv has more of each.", heads, tuple(rows), align)
+        rows.append(
+            {
+                "Run": run.name,
+                **({"Set": str(order or "–")} if several else {}),
+                "Group": Cell(label, group=order > 0),
+                "Seed": "–" if run.seed is None else str(run.seed),
+                "Status": run.status,
+                "Steps": number_text(run.metrics.total_timesteps, ",.0f"),
+                "Final reward": with_minus(number_text(run.metrics.final_reward, ".2f")),
+                "Average FPS": number_text(run.metrics.average_fps, ",.0f"),
+                "Remarks": "; ".join(text for text in (run.reason, *run.problems) if text) or "–",
+            }
+        )
+    caption = "Every run that could be read; runs.csv has more of each."
+    return make_table(caption, rows, "lrlrlrrrl" if several else "llrlrrrl")
 
 
 def runs_csv(comparison: Comparison, runs: Sequence[Run]) -> str:
@@ -74,7 +80,7 @@ def machine_table(runs: Sequence[Run]) -> Table:
     shown = list(machines.values())[:_MOST_MACHINES]
     described = [_described(facts) if facts else {} for facts, _ in shown]
     rows = [
-        cells(name, *(facts.get(name) or "not recorded" for facts in described))
+        (Cell(name), *(Cell(facts.get(name) or "not recorded") for facts in described))
         for name in dict.fromkeys(name for facts in described for name in facts)
     ]
     caption = "Where the runs ran, as they recorded it."

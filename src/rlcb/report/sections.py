@@ -12,7 +12,7 @@ from rlcb.analysis.format import counted
 from rlcb.analysis.plots import MOST_CURVES
 from rlcb.analysis.records import ComparableSet, Comparison
 from rlcb.analysis.run import Run
-from rlcb.report.document import Block, Code, Document, Items, Section, Table, Terms, Text, cells
+from rlcb.report.document import Block, Code, Document, Items, Section, Terms, Text, make_table
 from rlcb.report.figures import SetPictures
 from rlcb.report.runs import machine_table, runs_table
 from rlcb.report.tables import (
@@ -153,9 +153,10 @@ def _excluded(comparison: Comparison, origin: Origin) -> Iterator[Block]:
         rows = []
         for reason, runs in reasons.items():
             more = [f"{len(runs) - _MOST_NAMED} more, listed below"] if len(runs) > _MOST_NAMED else []
-            rows.append(cells(reason, str(len(runs)), ",\n".join(runs[:_MOST_NAMED] + more)))
+            named = ",\n".join(runs[:_MOST_NAMED] + more)
+            rows.append({"Reason": reason, "Runs": str(len(runs)), "Directories": named})
         caption = "Failed, unfinished, repeated or not comparable with the main set; sets of their own are shown above."
-        yield Table(caption, ("Reason", "Runs", "Directories"), tuple(rows), "lrl")
+        yield make_table(caption, rows, "lrl")
     if origin.warnings:
         yield Text("While reading:")
         yield Items(tuple(origin.warnings))

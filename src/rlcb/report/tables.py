@@ -1,7 +1,6 @@
 """The tables of the report about sets and their groups."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 from rlcb.analysis.format import (
     interval_text,
@@ -11,16 +10,14 @@ from rlcb.analysis.format import (
     number_text,
     p_text,
     setting_text,
-    signed_text,
     with_minus,
 )
 from rlcb.analysis.metrics import METRIC
 from rlcb.analysis.records import NOT_SHOWN, ComparableSet, GameScores, Group, Pair
 from rlcb.analysis.statistics import Interval
 from rlcb.analysis.untrusted import plain
-from rlcb.report.document import Block, Cell, Table, Text, cells
+from rlcb.report.document import Block, Cell, Row, Table, Text, make_table
 
-Column = tuple[str, Callable[[Group], Cell]]  # its title, and its cell for a group
 _EVALUATION = ("evaluation_train", "evaluation_unseen", "generalization_gap")
 _MOST_DIFFERENCES = 12  # settings beside each other
 
@@ -29,116 +26,91 @@ def summary_table(one: ComparableSet) -> Table:
     """A row for each group with the most important metrics."""
     evaluated = [name for name in _EVALUATION if any(group.metrics[name].n for group in one.groups)]
     speedups = [f" Speed-up of {group.label}: over {group.speedup.baseline}." for group in one.groups if group.speedup]
-    columns: list[Column] = [
-        ("Seeds", _seeds),
-        _metric_column("final_reward"),
-        ("Final reward, IQM", _iqm),
-        _metric_column("average_fps"),
-        *([("Speed-up", _speedup)] if speedups else []),
-        *(_metric_column(name) for name in ("peak_memory_gb", *evaluated)),
-    ]
+    rows = []
+    for group in one.groups:
+        reward = group.metrics["final_reward"]
+        row = {
+            "Group": group_cell(group.label),
+            "Seeds": _seeds(group),
+            "Final reward": _metric_cell(group, "final_reward"),
+            "Final reward, IQM": _interval_cell(number_text(reward.iqm, ".2f"), reward.iqm_interval, ".2f"),
+            "Average FPS": _metric_cell(group, "average_fps"),
+        }
+        if speedups:
+            row["Speed-up"] = _speedup(group)
+        row |= {METRIC[name].title: _metric_cell(group, name) for name in ("peak_memory_gb", *evaluated)}
+        rows.append(row)
     caption = "Means over seeds with 95 % intervals in brackets." + "".join(speedups)
     if evaluated:
         caption += f" Evaluation with {one.evaluation_policy} actions."
-    return _group_table(caption, one.groups, columns)
+    return make_table(caption, rows)
 
 
 def evaluation_table(one: ComparableSet) -> Table:
     """Evaluated rewards and the gap between training levels and unseen ones."""
-    columns: list[Column] = [("Seeds", lambda group: Cell(str(max(group.metrics[name].n for name in _EVALUATION))))]
-    titles = ("Training levels", "Unseen levels", "Gap")
-    columns += [_metric_column(name, title) for name, title in zip(_EVALUATION, titles, strict=True)]
+    rows: list[Row] = [
+        {
+            "Group": group_cell(group.label),
+            "Seeds": str(max(group.metrics[name].n for name in _EVALUATION)),
+            "Training levels": _metric_cell(group, "evaluation_train"),
+            "Unseen levels": _metric_cell(group, "evaluation_unseen"),
+            "Gap": _metric_cell(group, "generalization_gap"),
+        }
+        for group in one.groups
+    ]
     caption = f"Mean reward per episode of the trained policies, {one.evaluation_policy} actions, with 95 % intervals "
-    return _group_table(caption + "over seeds. Gap: training minus unseen levels, seed by seed.", one.groups, columns)
+    return make_table(caption + "over seeds. Gap: training minus unseen levels, seed by seed.", rows)
 
 
 def reaching_table(one: ComparableSet) -> Table | None:
-    """Steps and hours to the threshold."""
+    """Steps and hours to the threshold, None without a threshold."""
     if one.threshold is None:
         return None
-    columns: list[Column] = [
-        ("Seeds that got there", lambda group: Cell(f"{group.metrics['steps_to_reward'].n} of {len(group.runs)}")),
-        _metric_column("steps_to_reward", "Steps"),
-        _metric_column("hours_to_reward", "Hours"),
+    rows: list[Row] = [
+        {
+            "Group": group_cell(group.label),
+            "Seeds that got there": f"{group.metrics['steps_to_reward'].n} of {len(group.runs)}",
+            "Steps": _metric_cell(group, "steps_to_reward"),
+            "Hours": _metric_cell(group, "hours_to_reward"),
+        }
+        for group in one.groups
     ]
     caption = f"To a mean reward of {one.threshold:.2f} over 100 episodes. A mean is given only where all seeds got "
-    return _group_table(caption + "there: leaving out those that did not would flatter.", one.groups, columns)
+    return make_table(caption + "there: leaving out those that did not would flatter.", rows)
 
 
 def difference_blocks(one: ComparableSet) -> Iterator[Block]:
     """The settings that distinguish the groups."""
-    known = dict.fromkeys(key for group in one.groups for key in group.settings)
-    keys = [key for key in known if len({_setting(group.settings, key) for group in one.groups}) > 1]
+    settings = [{key: setting_text(value) for key, value in group.settings.items()} for group in one.groups]
+    known = dict.fromkeys(key for values in settings for key in values)
+    keys = [key for key in known if len({values.get(key, "–") for values in settings}) > 1]
     if not keys:
         yield Text("One group: nothing to tell apart." if len(one.groups) == 1 else "The groups differ in their mode.")
         return
-    columns = [_setting_column(key) for key in keys[:_MOST_DIFFERENCES]]
-    yield _group_table("Settings in which groups differ.", one.groups, columns)
-    if len(keys) > _MOST_DIFFERENCES:
-        yield Text(f"They differ further in: {', '.join(plain(key) for key in keys[_MOST_DIFFERENCES:])}.")
-
-
-def _group_table(caption: str, groups: Sequence[Group], columns: Sequence[Column]) -> Table:
-    """A row for each group, its name first."""
-    rows = tuple((group_name(group.label), *(make(group) for _, make in columns)) for group in groups)
-    return Table(caption, ("Group", *(title for title, _ in columns)), rows)
-
-
-def group_name(label: str) -> Cell:
-    """The name of a group, marked with its colour."""
-    return Cell(label, group=True)
-
-
-def _metric_column(metric: str, title: str = "") -> Column:
-    return title or METRIC[metric].title, lambda group: _metric_cell(group, metric)
-
-
-def _metric_cell(group: Group, metric: str) -> Cell:
-    found = _interval_cell(metric_text(group, metric), group.metrics[metric].interval, METRIC[metric].form)
-    return Cell(found.text, "\n".join(part for part in (found.detail, known_seeds(group, metric)) if part))
-
-
-def _interval_cell(text: str, interval: Interval | None, form: str) -> Cell:
-    """A value with its interval; one that is n/a has none."""
-    if text == "n/a":
-        return Cell(text)
-    return Cell(with_minus(text), with_minus(interval_text(interval, form)) if interval else "[n/a]")
-
-
-def _seeds(group: Group) -> Cell:
-    failed = f"{len(group.failed)} failed" + ("" if group.valid else ": invalid") if group.failed else ""
-    return Cell(str(len(group.runs)), failed)
-
-
-def _iqm(group: Group) -> Cell:
-    reward = group.metrics["final_reward"]
-    return _interval_cell(number_text(reward.iqm, ".2f"), reward.iqm_interval, ".2f")
-
-
-def _speedup(group: Group) -> Cell:
-    if not group.speedup:
-        return Cell("–")
-    return _interval_cell(f"{group.speedup.value:.2f}×", group.speedup.interval, ".2f")
-
-
-def _setting_column(key: str) -> Column:
-    return plain(key), lambda group: Cell(_setting(group.settings, key))
-
-
-def _setting(settings: Mapping[str, Any], key: str) -> str:
-    return setting_text(settings[key]) if key in settings else "–"
+    shown, others = keys[:_MOST_DIFFERENCES], keys[_MOST_DIFFERENCES:]
+    rows = [
+        (group_cell(group.label), *(Cell(values.get(key, "–")) for key in shown))
+        for group, values in zip(one.groups, settings, strict=True)
+    ]
+    yield Table("Settings in which groups differ.", ("Group", *map(plain, shown)), tuple(rows))
+    if others:
+        yield Text(f"They differ further in: {', '.join(map(plain, others))}.")
 
 
 def set_table(sets: Sequence[ComparableSet]) -> Table:
     """A row for each set."""
-    rows = []
-    for number, one in enumerate(sets, 1):
-        winners = [winner_cell(one, name) for name in ("average_fps", one.reward_metric)]
-        count = sum(len(group.runs) for group in one.groups)
-        rows.append(cells(f"{number}. {one.title}", str(count), *winners, METRIC[one.reward_metric].title))
+    rows: list[Row] = [
+        {
+            "Set": f"{number}. {one.title}",
+            "Runs": str(sum(len(group.runs) for group in one.groups)),
+            "Winner in speed": _winner(one, "average_fps"),
+            "Winner in reward": _winner(one, one.reward_metric),
+            "Reward": METRIC[one.reward_metric].title,
+        }
+        for number, one in enumerate(sets, 1)
+    ]
     caption = "What was compared, and who is ahead where that can be told; runs of different sets are never pooled."
-    heads = ("Set", "Runs", "Winner in speed", "Winner in reward", "Reward")
-    return Table(caption, heads, tuple(rows), "lrlll")
+    return make_table(caption, rows, "lrlll")
 
 
 def game_table(scores: GameScores) -> Table:
@@ -146,28 +118,33 @@ def game_table(scores: GameScores) -> Table:
     count = len(scores.games)
     rows = []
     for one in scores.groups:
-        row = [group_name(one.group), Cell(f"{len(one.scores)} of {count}")]
-        for value, interval in ((one.mean, one.mean_interval), (one.iqm, one.iqm_interval)):
-            known = value is not None
-            row.append(_interval_cell(f"{value:.2f}", interval, ".2f") if known else Cell("n/a", "not all games"))
-        rows.append(tuple(row))
+        row = {"Group": group_cell(one.group), "Games": Cell(f"{len(one.scores)} of {count}")}
+        for title, value, interval in (("Mean", one.mean, one.mean_interval), ("IQM", one.iqm, one.iqm_interval)):
+            known = _interval_cell(number_text(value, ".2f"), interval, ".2f")
+            row[title] = Cell("n/a", "not all games") if value is None else known
+        rows.append(row)
     word = "final reward" if scores.metric == "final_reward" else "evaluation on unseen levels"
     caption = f"Normalised score over {count} games ({', '.join(scores.games)}; {scores.levels}): {word}, "
     caption += "0 for a policy that sees nothing, 1 for the published maximum, with 95 % intervals. "
     caption += "Mean: of the games’ means; IQM: of all seeds of all games."
-    return Table(caption, ("Group", "Games", "Mean", "IQM"), tuple(rows))
+    return make_table(caption, rows)
 
 
 def winner_table(one: ComparableSet) -> Table:
     """The winner on each metric that pairs are tested on, where there is one."""
-    rows = []
-    for name in dict.fromkeys(pair.metric for pair in one.pairs):
-        if best := _best(one, name):
-            value = _metric_cell(best, name)
-            rows.append(cells(METRIC[name].title, group_name(best.label), value, winner_cell(one, name)))
+    bests = {name: _best(one, name) for name in dict.fromkeys(pair.metric for pair in one.pairs)}
+    rows: list[Row] = [
+        {
+            "Metric": METRIC[name].title,
+            "Best mean": group_cell(best.label),
+            "Value": _metric_cell(best, name),
+            "Winner": _winner(one, name),
+        }
+        for name, best in bests.items()
+        if best
+    ]
     caption = "A group wins only where the interval of its difference from every other group leaves zero out, after "
-    caption += "correction for the number of pairs."
-    return Table(caption, ("Metric", "Best mean", "Value", "Winner"), tuple(rows), "llrl")
+    return make_table(caption + "correction for the number of pairs.", rows, "llrl")
 
 
 def _best(one: ComparableSet, metric: str) -> Group | None:
@@ -176,7 +153,7 @@ def _best(one: ComparableSet, metric: str) -> Group | None:
     return max(known, key=lambda item: item[0])[1] if known else None
 
 
-def winner_cell(one: ComparableSet, metric: str) -> Cell:
+def _winner(one: ComparableSet, metric: str) -> Cell:
     """The winner on a metric, or why there is none."""
     best = _best(one, metric)
     pairs = [pair for pair in one.pairs if best and pair.metric == metric and best.label in (pair.first, pair.second)]
@@ -208,19 +185,46 @@ def pair_table(one: ComparableSet, most: int) -> Table | None:
     caption = "Welch’s test on the seeds’ values, with Holm’s correction for all pairs of a metric."
     if count > most:
         caption += f" The {most} clearest of {count:,} pairs for each metric; comparison.json has all of them."
-    heads = ("Metric", "First − second", "Difference", "95 % interval", "p", "p (Holm)", "Hedges’ g", "Verdict")
-    return Table(caption, heads, tuple(_pair_row(pair) for pair in shown), "llrrrrrl")
+    return make_table(caption, [_pair_row(pair) for pair in shown], "llrrrrrl")
 
 
-def _pair_row(pair: Pair) -> tuple[Cell, ...]:
+def _pair_row(pair: Pair) -> Row:
     form = METRIC[pair.metric].form
-    numbers = [
-        signed_text(pair.difference, form),
-        interval_text(pair.interval, form).strip("[]"),
-        p_text(pair.p),
-        p_text(pair.holm_p),
-        number_text(pair.effect, ".2f"),
-    ]
-    verdict = Cell(pair.verdict, strong=pair.winner is not None)
-    names = f"{pair.first}\n− {pair.second}"
-    return cells(METRIC[pair.metric].title, names, *(with_minus(text) for text in numbers), verdict)
+    return {
+        "Metric": METRIC[pair.metric].title,
+        "First − second": f"{pair.first}\n− {pair.second}",
+        "Difference": with_minus(number_text(pair.difference, f"+{form}")),
+        "95 % interval": with_minus(interval_text(pair.interval, form).strip("[]")),
+        "p": p_text(pair.p),
+        "p (Holm)": p_text(pair.holm_p),
+        "Hedges’ g": with_minus(number_text(pair.effect, ".2f")),
+        "Verdict": Cell(pair.verdict, strong=pair.winner is not None),
+    }
+
+
+def group_cell(label: str) -> Cell:
+    """The name of a group, marked with its colour."""
+    return Cell(label, group=True)
+
+
+def _metric_cell(group: Group, metric: str) -> Cell:
+    found = _interval_cell(metric_text(group, metric), group.metrics[metric].interval, METRIC[metric].form)
+    return Cell(found.text, "\n".join(part for part in (found.detail, known_seeds(group, metric)) if part))
+
+
+def _interval_cell(text: str, interval: Interval | None, form: str) -> Cell:
+    """A value with its interval; one that is n/a has none."""
+    if text == "n/a":
+        return Cell(text)
+    return Cell(with_minus(text), with_minus(interval_text(interval, form)) if interval else "[n/a]")
+
+
+def _seeds(group: Group) -> Cell:
+    failed = f"{len(group.failed)} failed" + ("" if group.valid else ": invalid") if group.failed else ""
+    return Cell(str(len(group.runs)), failed)
+
+
+def _speedup(group: Group) -> Cell:
+    if not group.speedup:
+        return Cell("–")
+    return _interval_cell(f"{group.speedup.value:.2f}×", group.speedup.interval, ".2f")

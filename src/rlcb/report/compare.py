@@ -1,13 +1,20 @@
-"""The files that a comparison writes."""
+"""`rlcb compare`: read any number of runs, compare them, print the result and write its files."""
 
 import csv
 import io
+import shlex
+from collections.abc import Sequence
+from datetime import datetime
 from pathlib import Path
 
+from rlcb.analysis.comparison import compare
+from rlcb.analysis.load import load_runs
 from rlcb.analysis.metrics import METRICS
 from rlcb.analysis.plots import as_image, figure_four_panels
 from rlcb.analysis.records import Comparison
 from rlcb.analysis.text import comparison_text
+from rlcb.analysis.untrusted import plain
+from rlcb.console import warn
 from rlcb.errors import ResourceError
 from rlcb.files import write_json, write_whole
 from rlcb.report.document import Picture
@@ -18,9 +25,29 @@ from rlcb.report.sections import Origin, make_document
 _COLUMNS = ("set", "group", "valid", "metric", "n", "mean", "std", "low95", "high95", "iqm", "iqm_low95", "iqm_high95")
 
 
+def compare_any(paths: Sequence[Path], output: Path, threshold: float | None, seed: int) -> int:
+    """`rlcb compare`: any number of runs."""
+    unread: list[str] = []
+
+    def warn_and_keep(text: str) -> None:
+        warn(text)
+        if text.startswith("left out"):
+            unread.append(plain(text))
+
+    runs = load_runs(paths, warn_and_keep)
+    make_folder(output)
+    comparison = compare(runs, seed=seed, threshold=threshold)
+    options = ["--output", str(output), "--seed", str(seed)]
+    options += [] if threshold is None else ["--reward-threshold", f"{threshold:g}"]
+    command = shlex.join(["rlcb", "compare", *map(str, paths), *options])
+    *files, page = write_comparison(comparison, output, Origin(runs, unread, command, datetime.now().astimezone()))
+    written = (f"Written: {file}" for file in files if not file.match("report_*.png"))
+    print(comparison_text(comparison), *written, f"Report: {page}", sep="\n", flush=True)
+    return 0
+
+
 def write_comparison(comparison: Comparison, folder: Path, origin: Origin) -> list[Path]:
     """Write text, tables, pictures and the report into a folder; returns the files, the page last."""
-    make_folder(folder)
     report, table, values = (folder / f"comparison{end}" for end in ("_report.txt", ".csv", ".json"))
     write_whole(report, (comparison_text(comparison) + "\n").encode())
     write_whole(table, comparison_csv(comparison).encode())
