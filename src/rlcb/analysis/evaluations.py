@@ -38,9 +38,9 @@ class Evaluation:
 class Evaluations:
     """The content of an evaluation file; of several for the same levels and policy the last complete one counts."""
 
-    checkpoint: str
-    env_steps: int | None
-    entries: tuple[Evaluation, ...]
+    checkpoint: str = ""
+    env_steps: int | None = None
+    entries: tuple[Evaluation, ...] = ()
 
     def find(self, env: str, levels: str, policy: str) -> Evaluation | None:
         """The evaluation on these levels with this policy."""
@@ -54,9 +54,6 @@ class Evaluations:
         return found.mean_reward if found and found.complete else None
 
 
-NO_EVALUATIONS = Evaluations("", None, ())
-
-
 def load_evaluations(folder: Path, prefix: str) -> tuple[Evaluations, list[str]]:
     """The evaluations of a run's final checkpoint, else of its newest one; and what was wrong with them."""
     try:
@@ -64,12 +61,12 @@ def load_evaluations(folder: Path, prefix: str) -> tuple[Evaluations, list[str]]
     except OSError:
         files = []  # no checkpoints, no evaluations
     if not files:
-        return NO_EVALUATIONS, []
+        return Evaluations(), []
     path = max(files, key=_age)
     try:
         content = read_object(path)
     except UsageError as error:
-        return NO_EVALUATIONS, [f"evaluation left out: {error}"]
+        return Evaluations(), [f"evaluation left out: {error}"]
     entries = content.get("evaluations")
     found = [_entry(item) for item in entries] if isinstance(entries, list) else [None]
     problems = [f"{path.name}: evaluations that make no sense left out"] if None in found else []

@@ -8,15 +8,7 @@ from typing import Any
 
 from rlcb.analysis.evaluations import load_evaluations
 from rlcb.analysis.history import History, load_history
-from rlcb.analysis.run import (
-    RUN_METRICS,
-    Run,
-    RunMetrics,
-    ended_at,
-    metrics_of_history,
-    metrics_of_summary,
-    status_of,
-)
+from rlcb.analysis.run import Run, RunMetrics, ended_at, metrics_of_history, metrics_of_summary, status_of
 from rlcb.analysis.untrusted import env_names, number, parse_lines, plain, read_object, section, whole_number
 from rlcb.config.yaml_file import read_yaml
 from rlcb.errors import UsageError
@@ -116,9 +108,10 @@ def load_run(path: Path) -> Run:
     status, reason = status_of(path, said, covered, reached or steps, _events(path))
     if not len(history) and not steps and status != "failed":
         raise UsageError(f"{path}: nothing to compare: {'; '.join(problems) or 'no update was logged'}")
-    # The summary takes precedence over the log, unless the run went on after the summary was written.
-    first, second = (summarized, measured) if covered else (measured, summarized)
-    metrics = RunMetrics(**{name: _either(first.get(name), second.get(name)) for name in RUN_METRICS})
+    # Of two values the later source's is used: the summary's, unless the run went on after it was written.
+    sources = (measured, summarized) if covered else (summarized, measured)
+    known = {name: value for source in sources for name, value in source.items() if value is not None}
+    metrics = RunMetrics(**known)
     evaluations, evaluation_problems = load_evaluations(checkpoints, f"{algorithm}_{mode}_")
     if evaluations.env_steps is not None and evaluations.env_steps != metrics.total_timesteps:
         evaluation_problems.append(f"its evaluation is of step {evaluations.env_steps:,}, not of its end")
@@ -140,10 +133,6 @@ def load_run(path: Path) -> Run:
         evaluations=evaluations,
         problems=(*lacking, *problems, *summary_problems, *evaluation_problems),
     )
-
-
-def _either(first: float | None, second: float | None) -> float | None:
-    return second if first is None else first
 
 
 def _task(config: dict[str, Any]) -> dict[str, Any]:

@@ -112,6 +112,12 @@ class ComparableSet(Task):
         return [group for group in self.groups if group.runs]
 
     @property
+    def evaluated(self) -> bool:
+        """Whether any run has been evaluated."""
+        names = ("evaluation_train", "evaluation_unseen")
+        return any(group.metrics[name].n for group in self.groups for name in names)
+
+    @property
     def reward_metric(self) -> str:
         """The metric that rewards are judged by: evaluation on unseen levels if every run has one."""
         complete = (group.metrics["evaluation_unseen"].n == len(group.runs) for group in self.measured)

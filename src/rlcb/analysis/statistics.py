@@ -37,7 +37,6 @@ class Summary:
 class Difference:
     """Welch's comparison of two means, first minus second."""
 
-    difference: float
     interval: Interval
     t: float
     degrees: float
@@ -136,7 +135,7 @@ def welch(first: Array, second: Array) -> Difference | None:
     difference = float(first.mean() - second.mean())
     t = difference / error
     p = float(2 * stdtr(degrees, -abs(t)))
-    return Difference(difference, student_interval(difference, error, degrees), t, degrees, p)
+    return Difference(student_interval(difference, error, degrees), t, degrees, p)
 
 
 def hedges_g(first: Array, second: Array) -> float | None:

@@ -97,7 +97,7 @@ def _explained(one: ComparableSet) -> Iterator[str]:
         yield f"equal steps: {one.equal_steps:,.0f}; equal time: {one.equal_hours:.3g} hours (all runs reached both)"
     if one.threshold is not None:
         yield f"threshold: a mean reward of {one.threshold:.2f} over 100 episodes"
-    if any(group.metrics[name].n for group in one.groups for name in ("evaluation_train", "evaluation_unseen")):
+    if one.evaluated:
         yield f"evaluation: {one.evaluation_policy} actions"
     for group in one.groups:
         if group.speedup:

@@ -96,7 +96,7 @@ def _set_sections(
 ) -> Iterator[Section]:
     """A set's summary, then a section for each aspect; `number` is None for the only set of a report."""
     evaluation: list[Block] = [Text("No run of this set has been evaluated; rlcb evaluate does that.")]
-    if any(group.metrics[name].n for group in one.groups for name in ("evaluation_train", "evaluation_unseen")):
+    if one.evaluated:
         evaluation = [*(pictures.evaluation() if pictures else ()), evaluation_table(one)]
     no_pair = Text("There is no pair of groups to test.")
     no_threshold = Text("No threshold: no reward above that of the untrained policies is known.")
