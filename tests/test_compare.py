@@ -25,9 +25,9 @@ from rlcb.analysis.plots import (
 from rlcb.analysis.published import PublishedCurve
 from rlcb.analysis.records import Comparison, Group
 from rlcb.analysis.statistics import summarize
-from rlcb.analysis.text import comparison_text
 from rlcb.errors import UsageError
 from rlcb.report.compare import compare_any
+from rlcb.report.text import comparison_text
 from rlcb.report.two_runs import compare_two, two_run_report, two_run_table
 from run_directories import add_event, log_of, write_evaluation, write_run
 

@@ -12,7 +12,6 @@ from rlcb.analysis.load import load_runs
 from rlcb.analysis.metrics import METRICS
 from rlcb.analysis.plots import as_image, figure_four_panels
 from rlcb.analysis.records import Comparison
-from rlcb.analysis.text import comparison_text
 from rlcb.analysis.untrusted import plain
 from rlcb.console import warn
 from rlcb.errors import ResourceError
@@ -21,6 +20,7 @@ from rlcb.report.document import Picture
 from rlcb.report.render import as_html, as_markdown
 from rlcb.report.runs import runs_csv
 from rlcb.report.sections import Origin, make_document
+from rlcb.report.text import comparison_text
 
 _COLUMNS = ("set", "group", "valid", "metric", "n", "mean", "std", "low95", "high95", "iqm", "iqm_low95", "iqm_high95")
 

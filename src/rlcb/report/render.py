@@ -6,7 +6,7 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 
-from rlcb.analysis.format import number_text
+from rlcb.analysis.format import interval_text, number_text
 from rlcb.analysis.plots import COLOURS, MOST_CURVES
 from rlcb.report.document import Document
 
@@ -34,13 +34,8 @@ def render(template: str, **values: Any) -> str:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    templates.filters |= {
-        "inline": _inline,
-        "line": _line,
-        "fenced": _fenced,
-        "summary": _summary,
-        "number": number_text,
-    }
+    templates.filters |= {"number": number_text, "interval": interval_text}
+    templates.filters |= {"inline": _inline, "line": _line, "fenced": _fenced, "summary": _summary}
     return templates.get_template(template).render(**values)
 
 
