@@ -351,7 +351,20 @@ def test_evaluations_of_the_final_checkpoint_or_the_newest(tmp_path: Path) -> No
     assert "evaluation left out" in load_run(path).problems[0]
 
 
-def test_reading_runs_needs_no_trainer() -> None:
-    code = "import sys, rlcb.report.compare as c; print(sorted({'torch', 'procgen', 'scipy'} & {*sys.modules}))"
+@pytest.mark.parametrize(
+    ("package", "heavy"),
+    [
+        ("analysis", ("torch", "procgen", "scipy", "matplotlib", "jinja2", "rlcb.report")),
+        ("report", ("torch", "procgen", "scipy", "matplotlib")),
+    ],
+)
+def test_reading_runs_needs_no_trainer(package: str, heavy: tuple[str, ...]) -> None:
+    code = f"""
+import importlib, pkgutil, sys
+package = importlib.import_module("rlcb.{package}")
+for module in pkgutil.iter_modules(package.__path__, "rlcb.{package}."):
+    importlib.import_module(module.name)
+print(sorted({{*{heavy}}} & {{*sys.modules}}))
+"""
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

@@ -110,8 +110,7 @@ def load_run(path: Path) -> Run:
         raise UsageError(f"{path}: nothing to compare: {'; '.join(problems) or 'no update was logged'}")
     # Of two values the later source's is used: the summary's, unless the run went on after it was written.
     sources = (measured, summarized) if covered else (summarized, measured)
-    known = {name: value for source in sources for name, value in source.items() if value is not None}
-    metrics = RunMetrics(**known)
+    metrics = RunMetrics(**{name: found for source in sources for name, found in source.items() if found is not None})
     evaluations, evaluation_problems = load_evaluations(checkpoints, f"{algorithm}_{mode}_")
     if evaluations.env_steps is not None and evaluations.env_steps != metrics.total_timesteps:
         evaluation_problems.append(f"its evaluation is of step {evaluations.env_steps:,}, not of its end")

@@ -15,7 +15,7 @@ from rlcb.analysis.statistics import Array
 
 SOURCE = "Cobbe et al. 2020, arXiv 1912.01588"
 _FILE = Path(__file__).with_name("published_ppo.csv")
-# What was trained on: (distribution mode, number of levels); all levels are the same ones wherever they start.
+# By distribution mode and number of levels; 0 stands for all levels, which do not depend on the start level.
 _PROTOCOLS = {("easy", 200): "easy-200", ("easy", 0): "easy-all", ("hard", 500): "hard-500", ("hard", 0): "hard-all"}
 
 

@@ -57,8 +57,8 @@ class SetPictures:
         task = f"{one.env}, {one.levels}" if one.levels else one.env
         final = f"final reward: {_values(groups, 'final_reward')}"
         figure = figure_learning_curves(groups, f"{task}: reward over steps", "steps", published, self.colours)
-        told = _about(published, max(float(curve.x[-1]) for curve in curves)) if published else ""
-        caption = f"Mean reward of the last 100 episodes over environment steps. {spread}{missing}{told}"
+        about = _about(published, max(float(curve.x[-1]) for curve in curves)) if published else ""
+        caption = f"Mean reward of the last 100 episodes over environment steps. {spread}{missing}{about}"
         yield self._picture("reward_steps", figure, f"Reward over steps; {final}", caption)
         figure = figure_learning_curves(groups, f"{task}: reward over time", "hours", colours=self.colours)
         caption = f"The same reward over wall-clock time. {spread}{missing}"

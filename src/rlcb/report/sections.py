@@ -51,9 +51,10 @@ def make_document(comparison: Comparison, origin: Origin) -> Document:
     if len(sets) > 1:
         tables = (set_table(sets), *(game_table(scores) for scores in comparison.game_scores))
         sections.append(Section("Overview", "overview", tables))
-    # Each set may show so much that a page about very many runs stays small enough to open.
+    # With more curves and sets each one shows less, so that the page stays small enough to open.
     num_curves = sum(min(len(one.groups), MOST_CURVES) for one in sets[:_MOST_DRAWN])
-    points, most_pairs = max(40, min(200, 9000 // max(1, num_curves))), max(10, min(60, 240 // len(sets)))
+    points = max(40, min(200, 9000 // max(1, num_curves)))
+    most_pairs = max(10, min(60, 240 // len(sets)))
     for number, one in enumerate(sets, 1):
         pictures = SetPictures(one, f"report_{number}", colours, points) if number <= _MOST_DRAWN else None
         sections += _set_sections(one, number if len(sets) > 1 else None, pictures, most_pairs)
@@ -87,8 +88,8 @@ def _verdict(comparison: Comparison) -> Iterator[Block]:
     for one in finished:
         yield Text(one.verdict, lead=True)
     lost = sum(item.reason.startswith(("failed", "unfinished", "repeats")) for item in comparison.excluded)
-    told = f" {counted(lost, 'run')} failed, did not finish or repeat another one." if lost else ""
-    yield Text(f"These {len(finished)} sets of runs are not comparable with each other.{told}")
+    also = f" {counted(lost, 'run')} failed, did not finish or repeat another one." if lost else ""
+    yield Text(f"These {len(finished)} sets of runs are not comparable with each other.{also}")
 
 
 def _set_sections(
