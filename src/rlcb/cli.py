@@ -171,7 +171,7 @@ def compare_verb(argv: Sequence[str]) -> int:
     add("--reward-threshold", type=finite, metavar="X", help=text)
     add("--seed", type=whole(0, 2**31 - 1), default=0, metavar="N", help="seed of the bootstrap, default 0")
     arguments = parser.parse(argv)
-    from rlcb.analysis.commands import compare_any
+    from rlcb.report.compare import compare_any
 
     given = (arguments.runs, arguments.output, arguments.reward_threshold, arguments.seed)
     return answered(parser.prog, lambda: compare_any(*given))
@@ -187,7 +187,7 @@ def compare_script(prog: str, argv: Sequence[str] | None = None) -> int:
     text = "the picture, .png, .svg or .pdf, default ./comparison.png; comparison_report.txt is written beside it"
     add("--output", type=Path, metavar="FILE", default=Path("comparison.png"), help=text)
     arguments = parser.parse(argv)
-    from rlcb.analysis.commands import compare_two
+    from rlcb.report.two_runs import compare_two
 
     given = (arguments.sequential, arguments.parallel, arguments.newest, arguments.output)
     return answered(prog, lambda: compare_two(*given))

@@ -34,8 +34,21 @@ def test_waiting_threads_sleep_unless_the_user_wants_otherwise(given: str | None
     assert subprocess.check_output([sys.executable, "-c", code], text=True, env=environment).strip() == expected
 
 
-def test_reading_runs_needs_no_trainer() -> None:
-    code = "import sys, rlcb.analysis.commands as c; print(sorted({'torch', 'procgen', 'scipy'} & {*sys.modules}))"
+@pytest.mark.parametrize(
+    ("package", "heavy"),
+    [
+        ("analysis", ("torch", "procgen", "scipy", "matplotlib", "jinja2", "rlcb.report")),
+        ("report", ("torch", "procgen", "scipy", "matplotlib")),
+    ],
+)
+def test_reading_runs_needs_no_trainer(package: str, heavy: tuple[str, ...]) -> None:
+    code = f"""
+import importlib, pkgutil, sys
+package = importlib.import_module("rlcb.{package}")
+for module in pkgutil.iter_modules(package.__path__, "rlcb.{package}."):
+    importlib.import_module(module.name)
+print(sorted({{*{heavy}}} & {{*sys.modules}}))
+"""
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 

@@ -38,17 +38,16 @@ def test_a_whole_run(tmp_path: Path) -> None:
     assert (run.distribution_mode, run.num_levels, run.start_level) == ("easy", 200, 0)
     assert (run.seed, run.num_envs, run.num_workers, run.num_threads) == (5, 32, 4, 2)
     assert (run.status, run.reason, run.problems) == ("finished", "", ())
-    assert (run.machine, run.device, run.budget) == ("Test CPU, 8 cores", "cpu", ("steps", 40 * 4096))
-    figures = run.figures
-    assert figures.final_reward == benchmark["performance"]["final_reward"]
-    assert (figures.average_fps, figures.final_fps) == (benchmark["average_fps"], benchmark["final_fps"])
-    assert (figures.peak_memory_gb, figures.timesteps_per_hour) == (3.2, benchmark["efficiency"]["timesteps_per_hour"])
+    assert (run.task.machine, run.device, run.task.budget) == ("Test CPU, 8 cores", "cpu", "163,840 steps")
+    metrics = run.metrics
+    assert metrics.final_reward == benchmark["performance"]["final_reward"]
+    assert (metrics.average_fps, metrics.final_fps) == (benchmark["average_fps"], benchmark["final_fps"])
+    assert (metrics.peak_memory_gb, metrics.timesteps_per_hour) == (3.2, benchmark["efficiency"]["timesteps_per_hour"])
     assert run.time_shares == pytest.approx(benchmark["time_shares"])
     lines = [json.loads(line) for line in log_of(path).read_text().splitlines()]
     for ours, theirs in (("step", "step"), ("time", "time"), ("reward", "rollout/ep_reward_mean"),
-                         ("reward_std", "rollout/ep_reward_std"), ("length", "rollout/ep_len_mean"),
-                         ("fps", "time/fps"), ("policy_loss", "loss/policy"), ("value_loss", "loss/value"),
-                         ("entropy", "loss/entropy"), ("episodes", "rollout/episodes")):  # fmt: skip
+                         ("reward_std", "rollout/ep_reward_std"), ("episodes", "rollout/episodes"),
+                         ("policy_loss", "loss/policy"), ("memory_gb", "resource/memory_gb")):  # fmt: skip
         assert getattr(run.history, ours).tolist() == [line[theirs] for line in lines], ours
 
 
@@ -56,7 +55,7 @@ def test_every_way_to_read_a_history_gives_the_same(tmp_path: Path, monkeypatch:
     path = write_run(tmp_path / "run", updates=300)
     cut_last_line(path)
     from_log = load_run(path)
-    monkeypatch.setattr("rlcb.analysis.values._quick", None)  # as where orjson is not installed
+    monkeypatch.setattr("rlcb.analysis.untrusted._quick", None)  # as where orjson is not installed
     slowly = load_run(path)
     monkeypatch.undo()
     log_of(path).unlink()
@@ -165,8 +164,8 @@ def test_what_remains_is_used_with_one_warning(
     assert str(path) in warnings[0]
     assert len(run.history) == updates
     assert run.status == "finished"
-    assert run.figures.final_reward == whole.figures.final_reward
-    assert run.figures.total_timesteps == whole.figures.total_timesteps
+    assert run.metrics.final_reward == whole.metrics.final_reward
+    assert run.metrics.total_timesteps == whole.metrics.total_timesteps
 
 
 def test_what_is_no_number_in_the_log_is_a_gap_not_a_zero(tmp_path: Path) -> None:
@@ -271,15 +270,15 @@ def test_a_killed_run_is_unfinished_and_its_log_counts(tmp_path: Path) -> None:
     lines = [json.loads(line) for line in log_of(path).read_text().splitlines()]
     assert (run.status, len(run.history)) == ("unfinished", 30)
     assert "at step 122,880" in run.reason
-    assert run.figures.total_timesteps == 30 * 4096
-    assert run.figures.final_reward == lines[-1]["rollout/ep_reward_mean"]
-    assert run.figures.average_fps == pytest.approx(30 * 4096 / lines[-1]["time"])
+    assert run.metrics.total_timesteps == 30 * 4096
+    assert run.metrics.final_reward == lines[-1]["rollout/ep_reward_mean"]
+    assert run.metrics.average_fps == pytest.approx(30 * 4096 / lines[-1]["time"])
     span = lines[-1]["time"] - lines[-11]["time"]
-    assert run.figures.final_fps == pytest.approx(10 * 4096 / span)
+    assert run.metrics.final_fps == pytest.approx(10 * 4096 / span)
     (path / "benchmark_metrics.json").unlink()
     (path / "training_summary.json").unlink()
     again = load_run(path)
-    assert (again.status, again.figures.total_timesteps, again.machine) == ("unfinished", 30 * 4096, "")
+    assert (again.status, again.metrics.total_timesteps, again.task.machine) == ("unfinished", 30 * 4096, "")
 
 
 def test_why_a_run_is_not_finished(tmp_path: Path) -> None:
@@ -315,7 +314,7 @@ def test_a_run_that_failed_at_once_is_known_as_failed(tmp_path: Path) -> None:
     add_event(path, "failed", reason="no worker started", exit_code=4)
     run = load_run(path)
     assert (run.status, run.reason, len(run.history)) == ("failed", "no worker started", 0)
-    assert run.figures.final_reward is None
+    assert run.metrics.final_reward is None
 
 
 def test_a_log_elsewhere_that_a_later_run_took_over(tmp_path: Path) -> None:

@@ -10,11 +10,10 @@ import pytest
 from PIL import Image
 
 from helpers.run_directories import add_event, log_of, write_evaluation, write_run
-from rlcb.analysis.commands import compare_any, compare_two
 from rlcb.analysis.comparison import compare
 from rlcb.analysis.load import load_run, load_runs
+from rlcb.analysis.metrics import METRICS
 from rlcb.analysis.plots import (
-    Reference,
     as_image,
     figure_evaluation,
     figure_four_panels,
@@ -22,11 +21,13 @@ from rlcb.analysis.plots import (
     figure_learning_curves,
     figure_time_shares,
 )
-from rlcb.analysis.records import METRICS, Comparison, Group
+from rlcb.analysis.published import PublishedCurve
+from rlcb.analysis.records import Comparison, Group
 from rlcb.analysis.statistics import summarize
-from rlcb.analysis.tables import comparison_text
-from rlcb.analysis.two_runs import two_run_report, two_run_table
 from rlcb.errors import UsageError
+from rlcb.report.compare import compare_any
+from rlcb.report.text import comparison_text
+from rlcb.report.two_runs import compare_two, two_run_report, two_run_table
 
 PARALLEL: dict[str, Any] = {"mode": "parallel", "workers": 4, "threads": 2, "fps": 2100.0, "rewards": (3.0, 9.0)}
 
@@ -55,8 +56,8 @@ def test_seeds_are_pooled_and_every_metric_is_the_runs_own(tmp_path: Path) -> No
     runs = [load_run(tmp_path / f"parallel_{seed}") for seed in (1, 2, 3)]
     assert group.seeds == (1, 2, 3)
     for name, expected in (
-        ("final_reward", [one.figures.final_reward for one in runs]),
-        ("average_fps", [one.figures.average_fps for one in runs]),
+        ("final_reward", [one.metrics.final_reward for one in runs]),
+        ("average_fps", [one.metrics.average_fps for one in runs]),
         ("peak_memory_gb", [3.2] * 3),
         ("memory_per_worker_gb", [0.8] * 3),
         ("reward_at_equal_steps", [float(one.history.reward[-1]) for one in runs]),
@@ -329,10 +330,11 @@ def test_every_figure_can_be_drawn_whatever_is_missing(tmp_path: Path) -> None:
     log_of(path).unlink()
     write_evaluation(tmp_path / "whole", 7.0, 6.0)
     for groups in (compared(tmp_path).sets[0].groups, compared(tmp_path / "whole").sets[0].groups):
-        reference = Reference("published", groups[0].curves["reward_steps"].x, groups[0].curves["reward_steps"].mean)
+        curve = groups[0].curves["reward_steps"]
+        published = PublishedCurve("easy-200-train", "coinrun", curve.x, curve.mean, curve.low)
         for figure in (
             figure_four_panels(groups, "odd $title_{"),
-            figure_learning_curves(groups, "steps", reference=reference),
+            figure_learning_curves(groups, "steps", published=published),
             figure_learning_curves(groups, "time", over="hours"),
             figure_fps(groups, "speed"),
             figure_time_shares(groups, "time"),
@@ -419,11 +421,11 @@ def documented_run(path: Path, mode: str, figures: tuple[float, ...]) -> Path:
 def test_two_runs_in_the_documented_form(tmp_path: Path) -> None:
     sequential = documented_run(tmp_path / "s", "sequential", (5471232, 1342, 1520, 1518, 2.45, 7.23, 8.91, 2.34))
     parallel = documented_run(tmp_path / "p", "parallel", (11536384, 2832, 3204, 3198, 2.38, 8.45, 9.67, 6.12))
-    runs = load_run(sequential), load_run(parallel)
-    assert two_run_table(*runs) == GUIDE_TABLE
-    names = ("./benchmarks/sequential_1h", "./benchmarks/parallel_1h")
-    assert two_run_report(names, *runs) == GUIDE_REPORT
-    alone = two_run_table(runs[0], None)
+    runs = {"sequential": load_run(sequential), "parallel": load_run(parallel)}
+    assert two_run_table(runs) == GUIDE_TABLE
+    names = {"sequential": "./benchmarks/sequential_1h", "parallel": "./benchmarks/parallel_1h"}
+    assert two_run_report(runs, names) == GUIDE_REPORT
+    alone = two_run_table({"sequential": runs["sequential"]})
     assert "Final Reward                             7.23                \n" in alone
     assert "Speedup" not in alone
 

@@ -19,17 +19,15 @@ from PIL import Image
 
 from helpers.run_directories import add_event, write_evaluation, write_run
 from rlcb import __version__
-from rlcb.analysis.commands import compare_any
 from rlcb.analysis.comparison import compare
 from rlcb.analysis.load import load_run, load_runs
 from rlcb.analysis.published import published_curve
-from rlcb.analysis.report import write_report
-from rlcb.analysis.report_blocks import Table
-from rlcb.analysis.report_overview import families, game_scores, overview_blocks
-from rlcb.analysis.report_sections import Origin
 from rlcb.analysis.run import Run
 from rlcb.envs.procgen_games import SCORE_RANGES
 from rlcb.hardware import code_version
+from rlcb.report.compare import compare_any, write_report
+from rlcb.report.sections import Origin
+from rlcb.report.tables import game_table, set_table
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 VOID = {"meta", "br"}
@@ -197,11 +195,11 @@ def variations(run: Run, groups: int, seeds: int) -> list[Run]:
     for group in range(groups):
         training = {**run.config["training"], "learning_rate": 1e-4 * (group + 1)}
         for seed in range(seeds):
-            figures = replace(run.figures, final_reward=float(rng.normal(8)), average_fps=float(rng.normal(1000)))
+            metrics = replace(run.metrics, final_reward=float(rng.normal(8)), average_fps=float(rng.normal(1000)))
             name = f"/somewhere/with/a/rather/long/path/group_{group:03d}/seed_{seed}"
             history = replace(run.history, reward=run.history.reward + rng.normal(size=len(run.history.reward)))
             config = {**run.config, "training": training}
-            found.append(replace(run, name=name, seed=seed, config=config, figures=figures, history=history))
+            found.append(replace(run, name=name, seed=seed, config=config, metrics=metrics, history=history))
     return found
 
 
@@ -238,8 +236,8 @@ def test_winners_where_the_interval_leaves_zero_out(tmp_path: Path) -> None:
     ("task", "protocol", "at"),
     [
         (("coinrun", "easy", 200, 0), "easy-200-train", (25_000_000, 9.50, 0.05)),
-        (("procgen-coinrun-v0", "easy", 0, 77), "easy-all", (5_000_000, 6.59, 1.74)),
-        (("procgen:procgen-coinrun-v0", "hard", 500, 0), "hard-500-train", (100_000_000, 7.52, 0.15)),
+        (("coinrun", "easy", 0, 77), "easy-all", (5_000_000, 6.59, 1.74)),
+        (("coinrun", "hard", 500, 0), "hard-500-train", (100_000_000, 7.52, 0.15)),
         (("coinrun", "hard", 0, 0), "hard-all", (5_000_000, 6.15, 0.05)),
         (("coinrun", "easy", 500, 0), None, None),
         (("coinrun", "easy", 200, 1), None, None),
@@ -297,25 +295,36 @@ def test_scores_over_games(tmp_path: Path) -> None:
             if game != "bigfish":
                 write_run(tmp_path / "runs" / f"{game}_b{seed}", **{**PARALLEL, "rewards": (3.0, two)}, **env)
     comparison = compare(loaded(tmp_path / "runs"))
-    (family,) = families(comparison.sets)
-    whole, part = game_scores(family, "final_reward", 0)
+    (found,) = comparison.game_scores
+    assert (found.games, found.metric) == (("bigfish", "coinrun", "starpilot"), "final_reward")
+    assert [one.group for one in found.groups] == ["PPO Sequential", "PPO Parallel (4 workers)"]
+    whole, part = found.groups
     scores = {}
-    for one_set in family:
+    for one_set in comparison.sets:
         low, high = SCORE_RANGES[one_set.env][:2]
         rewards = one_set.groups[0].metrics["final_reward"].values
         scores[one_set.env] = [(reward - low) / (high - low) for reward in rewards]
+    assert {game: pytest.approx(values) for game, values in scores.items()} == whole.scores
     middle = sorted(score for game in scores.values() for score in game)[2:7]
     assert whole.mean == pytest.approx(sum(sum(game) / 3 for game in scores.values()) / 3)
     assert whole.iqm == pytest.approx(sum(middle) / 5)
     assert whole.mean_interval is not None
     assert whole.mean_interval[0] < (whole.mean or 0) < whole.mean_interval[1]
-    assert (part.games, part.mean, part.iqm) == (2, None, None)
-    sets, table = overview_blocks(comparison.sets, {}, 0)
-    assert isinstance(sets, Table)
-    assert isinstance(table, Table)
-    assert len(sets.rows) == 3
+    assert (len(part.scores), part.mean, part.iqm) == (2, None, None)
+    assert len(set_table(comparison.sets).rows) == 3
+    table = game_table(found)
     assert "Normalised score over 3 games (bigfish, coinrun, starpilot" in table.caption
     assert [row[2].text for row in table.rows] == [f"{whole.mean:.2f}", "n/a"]
+    (stored,) = json.loads(json.dumps(comparison.to_dict(), allow_nan=False))["game_scores"]
+    assert (stored["groups"][0]["mean"], stored["groups"][1]["iqm"]) == (whole.mean, None)
+
+
+def test_only_sets_that_differ_in_nothing_but_their_game_have_scores_together(tmp_path: Path) -> None:
+    write_run(tmp_path / "coinrun")
+    write_run(tmp_path / "longer", name="procgen-maze-v0", updates=70)
+    write_run(tmp_path / "hard", name="procgen-starpilot-v0", distribution_mode="hard")
+    write_run(tmp_path / "other", name="CartPole-v1")
+    assert compare(loaded(tmp_path)).game_scores == ()
 
 
 def test_the_command_writes_it_and_says_where(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

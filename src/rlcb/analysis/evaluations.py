@@ -1,20 +1,20 @@
-"""The evaluations that lie beside a run's checkpoints."""
+"""The evaluations of a run, which are stored beside its checkpoints."""
 
 import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rlcb.analysis.values import number, plain, read_object, whole_number
-from rlcb.envs.families import procgen_game
+from rlcb.analysis.untrusted import env_names, number, plain, read_object, whole_number
 from rlcb.errors import UsageError
 
 _SUFFIX = "_evaluation.json"
+_NUMBERS = ("std_reward", "min_reward", "max_reward", "mean_length", "normalized_score", "success_rate")
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Episodes played by a finished policy; rewards are per episode."""
+    """Episodes played by a trained policy; rewards are per episode."""
 
     env: str
     levels: str  # train or unseen
@@ -36,11 +36,11 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class Evaluations:
-    """What one evaluation file holds; of several for the same levels and policy the last whole one counts."""
+    """The content of an evaluation file; of several for the same levels and policy the last complete one counts."""
 
-    checkpoint: str
-    env_steps: int | None
-    entries: tuple[Evaluation, ...]
+    checkpoint: str = ""
+    env_steps: int | None = None
+    entries: tuple[Evaluation, ...] = ()
 
     def find(self, env: str, levels: str, policy: str) -> Evaluation | None:
         """The evaluation on these levels with this policy."""
@@ -48,8 +48,10 @@ class Evaluations:
         fitting = [entry for entry in self.entries if (entry.env, entry.levels, entry.policy) == wanted]
         return next(reversed([entry for entry in fitting if entry.complete] or fitting), None)
 
-
-NO_EVALUATIONS = Evaluations("", None, ())
+    def mean_reward(self, env: str, levels: str, policy: str) -> float | None:
+        """The mean reward of a complete evaluation, None where there is none."""
+        found = self.find(env, levels, policy)
+        return found.mean_reward if found and found.complete else None
 
 
 def load_evaluations(folder: Path, prefix: str) -> tuple[Evaluations, list[str]]:
@@ -57,14 +59,14 @@ def load_evaluations(folder: Path, prefix: str) -> tuple[Evaluations, list[str]]
     try:
         files = [path for path in folder.iterdir() if path.name.endswith(_SUFFIX) and path.name.startswith(prefix)]
     except OSError:
-        return NO_EVALUATIONS, []  # no checkpoints, no evaluations
+        files = []  # no checkpoints, no evaluations
     if not files:
-        return NO_EVALUATIONS, []
+        return Evaluations(), []
     path = max(files, key=_age)
     try:
         content = read_object(path)
     except UsageError as error:
-        return NO_EVALUATIONS, [f"evaluation left out: {error}"]
+        return Evaluations(), [f"evaluation left out: {error}"]
     entries = content.get("evaluations")
     found = [_entry(item) for item in entries] if isinstance(entries, list) else [None]
     problems = [f"{path.name}: evaluations that make no sense left out"] if None in found else []
@@ -73,26 +75,23 @@ def load_evaluations(folder: Path, prefix: str) -> tuple[Evaluations, list[str]]
 
 
 def _age(path: Path) -> tuple[bool, int]:
-    """Orders evaluation files: the final checkpoint's last, before it by steps."""
+    """Sort key of evaluation files: by steps, the final checkpoint's last."""
     stem = path.name.removesuffix(_SUFFIX)
     steps = re.search(r"_step_(\d{1,15})$", stem)
     return stem.endswith("_final"), int(steps[1]) if steps else -1
 
 
 def _entry(item: Any) -> Evaluation | None:
-    """One evaluation, None where what matters is missing or no number."""
+    """One evaluation, None where a necessary value is missing or invalid."""
     if not isinstance(item, dict):
         return None
     mean, episodes = number(item.get("mean_reward")), whole_number(item.get("episodes"))
     if mean is None or not episodes or item.get("levels") not in ("train", "unseen"):
         return None
-    name = plain(item.get("env"))
-    game = procgen_game(name)
     ci = item.get("ci95")
-    bounds = [number(bound) for bound in ci] if isinstance(ci, list) and len(ci) == 2 else [None, None]
-    low, high = bounds
+    low, high = (number(bound) for bound in ci) if isinstance(ci, list) and len(ci) == 2 else (None, None)
     return Evaluation(
-        env=f"procgen-{game}-v0" if game else name,
+        env=env_names(item.get("env"))[0],
         levels=str(item["levels"]),
         policy="deterministic" if item.get("policy") == "deterministic" else "sampled",
         num_levels=whole_number(item.get("num_levels")),
@@ -101,11 +100,6 @@ def _entry(item: Any) -> Evaluation | None:
         episodes=episodes,
         complete=item.get("complete") is not False,
         mean_reward=mean,
-        std_reward=number(item.get("std_reward")),
-        min_reward=number(item.get("min_reward")),
-        max_reward=number(item.get("max_reward")),
-        mean_length=number(item.get("mean_length")),
         ci95=(low, high) if low is not None and high is not None else None,
-        normalized_score=number(item.get("normalized_score")),
-        success_rate=number(item.get("success_rate")),
+        **{name: number(item.get(name)) for name in _NUMBERS},
     )

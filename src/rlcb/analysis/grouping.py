@@ -2,56 +2,27 @@
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
-from rlcb.analysis.run import Run
-from rlcb.analysis.values import plain, section
+from rlcb.analysis.format import setting_text
+from rlcb.analysis.run import Run, Task
+from rlcb.analysis.untrusted import plain, section
+from rlcb.config.registry import ALGORITHMS
 
-_ALGORITHM_SECTIONS = {"ppo": ("ppo",), "impala": ("impala",), "a2c": ("a2c",), "a3c": ("a2c", "a3c")}
-_EVERY_ALGORITHMS = ("ppo", "impala", "a2c", "a3c")
-# Part of what makes runs comparable, or without any influence on learning and speed.
-_ELSEWHERE = {
+_ALGORITHM_SECTIONS = {*ALGORITHMS, *(entry.section for entry in ALGORITHMS.values())}
+# Keys that are part of the task, or that influence neither learning nor speed.
+_NOT_SETTINGS = {
     "env": ("name", "seed", "distribution_mode", "num_levels", "start_level"),
     "training": ("total_timesteps", "duration_hours"),
     "parallel": ("num_workers", "num_envs_per_worker", "worker_timeout"),
 }
+_RESOLVED = ("num_workers", "num_threads", "device")  # settings that a run knows once it has started
 _MOST_NAMED = 3  # differing settings in a group's name
 
 
-@dataclass(frozen=True)
-class Setting:
-    """What runs must have in common to be compared."""
-
-    env: str
-    levels: str
-    budget: tuple[str, float | None]
-    machine: str
-    finished: bool
-
-    @property
-    def budget_text(self) -> str:
-        """The budget, for people."""
-        kind, amount = self.budget
-        if amount is None:
-            return "unknown budget"
-        return f"{amount:g} hour{'s' * (amount != 1)}" if kind == "hours" else f"{amount:,.0f} steps"
-
-    @property
-    def title(self) -> str:
-        """One line that says what was done."""
-        task = f"{self.env}, {self.levels}" if self.levels else self.env
-        state = "" if self.finished else ", unfinished"
-        return f"{task}, {self.budget_text}{state}, on {self.machine or 'an unknown machine'}"
-
-
-def setting_of(run: Run) -> Setting:
-    """The setting of a run; a failed one belongs to those that finished."""
-    return Setting(run.game, run.levels, run.budget, run.machine, run.status != "unfinished")
-
-
-def differences(one: Setting, main: Setting) -> list[str]:
-    """In which ways one setting is not the main one's."""
+def differences(one: Task, main: Task) -> list[str]:
+    """In which ways one task is not the main one."""
     found = []
     if one.env != main.env:
         found.append(f"other environment: {one.env}, not {main.env}")
@@ -60,95 +31,87 @@ def differences(one: Setting, main: Setting) -> list[str]:
     if one.machine != main.machine:
         found.append(f"other hardware: {one.machine or 'unknown'}, not {main.machine or 'unknown'}")
     if one.budget != main.budget:
-        found.append(f"other budget: {one.budget_text}, not {main.budget_text}")
+        found.append(f"other budget: {one.budget}, not {main.budget}")
     return found
 
 
 def settings_of(run: Run) -> dict[str, Any]:
-    """Every setting that may change how a run learns or how fast it is, and that is not part of its Setting."""
-    mine = _ALGORITHM_SECTIONS.get(run.algorithm, (run.algorithm,))
+    """Every setting that may change how a run learns or how fast it is, and that is not part of its task."""
+    entry = ALGORITHMS.get(run.algorithm)
+    foreign = _ALGORITHM_SECTIONS - {run.algorithm, entry.section if entry else run.algorithm}
+    ignored = {"logging", "hardware", *foreign, *(["parallel"] if run.mode == "sequential" else [])}
     found: dict[str, Any] = {}
     for name in run.config:
-        foreign = name in _EVERY_ALGORITHMS and name not in mine
-        if name in ("logging", "hardware") or foreign or (name == "parallel" and run.mode == "sequential"):
-            continue
-        elsewhere = _ELSEWHERE.get(name, ())
-        found |= {key: value for key, value in section(run.config, name).items() if key not in elsewhere}
+        if name not in ignored:
+            values = section(run.config, name)
+            found |= {key: value for key, value in values.items() if key not in _NOT_SETTINGS.get(name, ())}
     # What was used, rather than what was asked for.
-    return {**found, "num_workers": run.num_workers, "num_threads": run.num_threads, "device": run.device}
+    return {**found, **{name: getattr(run, name) for name in _RESOLVED}}
 
 
-def _group_key(run: Run) -> tuple[str, ...]:
-    """Equal for runs that differ in nothing but their seed, and sorts sequential before parallel."""
-    order = "0" if run.mode == "sequential" else f"1{run.num_workers:06d}"
-    return run.algorithm, order, json.dumps(settings_of(run), sort_keys=True, default=str)
+def split_by_task(runs: Iterable[Run]) -> list[tuple[Task, list[Run]]]:
+    """Runs by task, the one with most runs first, unfinished ones last.
 
-
-def _same_but_for_machine(one: Run, other: Run) -> bool:
-    known = ("num_workers", "num_threads", "device")
-    settings = [{key: value for key, value in settings_of(run).items() if key not in known} for run in (one, other)]
-    return (one.algorithm, one.mode) == (other.algorithm, other.mode) and settings[0] == settings[1]
-
-
-def split_by_setting(runs: Iterable[Run]) -> list[tuple[Setting, list[Run]]]:
-    """Runs by setting, the one with most runs first; a failed run whose machine is not known joins its likes."""
-    sets: dict[Setting, list[Run]] = {}
-    homeless = []
+    A run that failed before it recorded its machine joins the finished runs that have the same task otherwise.
+    """
+    sets: dict[Task, list[Run]] = {}
+    without_machine = []
     for run in runs:
-        setting = setting_of(run)
-        if run.status == "failed" and not setting.machine:
-            homeless.append((setting, run))
+        task = run.task
+        if run.status == "failed" and not task.machine:
+            without_machine.append((task, run))
         else:
-            sets.setdefault(setting, []).append(run)
-    for setting, run in homeless:
-        alike = (other for other in sets if not differences(_somewhere(other), setting) and other.finished)
-        sets.setdefault(next(alike, setting), []).append(run)
-    # Unfinished runs never come first where there is a finished one.
+            sets.setdefault(task, []).append(run)
+    for task, run in without_machine:
+        alike = (other for other in sets if other.finished and replace(other, machine="") == task)
+        sets.setdefault(next(alike, task), []).append(run)
     return sorted(sets.items(), key=lambda item: (not item[0].finished, -len(item[1])))
 
 
-def _somewhere(setting: Setting) -> Setting:
-    return Setting(setting.env, setting.levels, setting.budget, "", setting.finished)
-
-
 def split_by_group(runs: Iterable[Run]) -> list[list[Run]]:
-    """Runs that differ only in their seed together, in a fixed order."""
+    """Runs that differ only in their seed together: by algorithm, sequential before parallel."""
     groups: dict[tuple[str, ...], list[Run]] = {}
-    # A run that failed before it described its machine goes where it would have belonged.
+    # Runs that failed before they recorded their machine come last, so that their group exists already.
     for run in sorted(runs, key=lambda run: not run.hardware):
-        alike = (key for key, others in groups.items() if _same_but_for_machine(run, others[0]))
+        alike = (key for key, others in groups.items() if _requested(run) == _requested(others[0]))
         key = _group_key(run)
         groups.setdefault(key if run.hardware else next(alike, key), []).append(run)
     return [groups[key] for key in sorted(groups)]
 
 
-def without_repeats(runs: Sequence[Run]) -> tuple[list[Run], list[tuple[Run, Run]]]:
-    """One run per seed, the latest; and the others with the one that stands for them.
+def _group_key(run: Run) -> tuple[str, ...]:
+    """Equal for runs that differ in nothing but their seed."""
+    order = "0" if run.mode == "sequential" else f"1{run.num_workers:06d}"
+    return run.algorithm, order, json.dumps(settings_of(run), sort_keys=True, default=str)
 
-    The same seed gives the same run again, so counting it twice would make chance look smaller than it is.
+
+def _requested(run: Run) -> tuple[str, str, dict[str, Any]]:
+    """What identifies a group, without the settings that a run knows only once it has started."""
+    settings = {key: value for key, value in settings_of(run).items() if key not in _RESOLVED}
+    return run.algorithm, run.mode, settings
+
+
+def without_repeats(runs: Sequence[Run]) -> tuple[list[Run], dict[Run, str]]:
+    """The latest run of each seed; and the other runs with the name of the run that is used instead.
+
+    The same seed gives the same run again: counting it twice would underestimate the variation between seeds.
     """
-    latest: dict[int, Run] = {}
+    latest: dict[int | None, Run] = {}
     for run in runs:
-        if run.seed is not None and (run.seed not in latest or run.ended > latest[run.seed].ended):
+        if run.seed not in latest or run.ended > latest[run.seed].ended:
             latest[run.seed] = run
-    kept = [run for run in runs if run.seed is None or latest[run.seed] is run]
-    repeats = [(run, latest[run.seed]) for run in runs if run.seed is not None and latest[run.seed] is not run]
-    return kept, repeats
-
-
-def _told(key: str, value: Any) -> str:
-    return f"{plain(key)} {value:g}" if isinstance(value, float) else plain(f"{key} {value}")
+    repeats = {run: latest[run.seed].name for run in runs if run.seed is not None and latest[run.seed] is not run}
+    return [run for run in runs if run not in repeats], repeats
 
 
 def labels_of(groups: Sequence[Sequence[Run]]) -> list[str]:
-    """A name for each group: algorithm and mode, and what else tells it from the others."""
+    """A name for each group: algorithm, mode, and the first settings that distinguish it from others of that name."""
     first = [runs[0] for runs in groups]
     names = [run.label + (f" ({run.num_workers} workers)" if run.mode == "parallel" else "") for run in first]
     settings = [settings_of(run) for run in first]
     labels = []
-    for index, name in enumerate(names):
-        alike = [settings[other] for other, theirs in enumerate(names) if theirs == name]
-        keys = [key for key in settings[index] if any(other.get(key) != settings[index][key] for other in alike)]
-        told = [_told(key, settings[index][key]) for key in keys[:_MOST_NAMED]]
-        labels.append(", ".join([name, *told]))
+    for name, mine in zip(names, settings, strict=True):
+        alike = [theirs for other, theirs in zip(names, settings, strict=True) if other == name]
+        keys = [key for key in mine if any(theirs.get(key) != mine[key] for theirs in alike)]
+        labels.append(", ".join([name, *(plain(f"{key} {setting_text(mine[key])}") for key in keys[:_MOST_NAMED])]))
     return [label if labels.count(label) == 1 else f"{label} #{number + 1}" for number, label in enumerate(labels)]

@@ -1,4 +1,4 @@
-"""The history of a run as arrays, from log files in whatever state a crash left them."""
+"""The history of a run as arrays, read from log files that may be damaged or incomplete."""
 
 import os
 import re
@@ -10,44 +10,36 @@ from typing import Any
 import numpy as np
 
 from rlcb.analysis.statistics import Array
-from rlcb.analysis.values import parse_json
+from rlcb.analysis.untrusted import parse_json, parse_lines
 
-# Our name for a column, and the log's.
+# The fields of a History, and the metrics in the log that they hold.
 _NAMES = {
     "step": "step",
     "time": "time",
     "reward": "rollout/ep_reward_mean",
     "reward_std": "rollout/ep_reward_std",
-    "length": "rollout/ep_len_mean",
     "episodes": "rollout/episodes",
-    "fps": "time/fps",
     "policy_loss": "loss/policy",
-    "value_loss": "loss/value",
-    "entropy": "loss/entropy",
     "memory_gb": "resource/memory_gb",
 }
 _SPENT = re.compile(r"time/(\w+)_seconds")
 _PIECE = 4 * 2**20  # bytes parsed at a time
 _LONGEST_LINE = 2**20
-_LARGEST_WHOLE = 256 * 2**20  # what is read in one go
+_LARGEST_WHOLE = 256 * 2**20  # bytes of a metrics.json that are read at once
 
-Unrolls = dict[str, list[Any]]
+Columns = dict[str, Array]  # by the names of the log
 
 
 @dataclass(frozen=True, eq=False)
 class History:
-    """One entry per update, NaN where the log has nothing; `spent` sums the seconds of each activity."""
+    """One entry per update, NaN where the log has no value; `spent` sums the seconds of each activity."""
 
     step: Array
     time: Array
     reward: Array
     reward_std: Array
-    length: Array
     episodes: Array
-    fps: Array
     policy_loss: Array
-    value_loss: Array
-    entropy: Array
     memory_gb: Array
     spent: dict[str, float]
 
@@ -58,22 +50,20 @@ class History:
 def load_history(log: Path, whole: Path) -> tuple[History, list[str]]:
     """The history in a metrics.jsonl, and what was wrong with it.
 
-    `whole`: the run's metrics.json. It is several times quicker to read, so it is taken where it ends with the same
-    update as the log; also where there is no log, and where a later run may have taken the log's place.
+    `whole`: the run's metrics.json. It is several times quicker to read, so it is used if it ends with the same update
+    as the log; also if there is no log, and if the log is outside of the run, where a later run may have replaced it.
     """
     last = _last_step(log)
     outside = whole.parent not in log.parents
     if last is not None or outside or not os.path.isfile(log):
         columns = _read_columns(whole)
-        if columns and columns["step"] and (outside or last in (None, columns["step"][-1])):
-            history, problems = _checked(_as_arrays(columns), _spent(columns))
-            lacks = [] if os.path.isfile(log) else [f"no {log.name}, {whole.name} is used"]
-            return history, lacks + problems
-    return _read_log(log)
+        if columns and (outside or last in (None, float(columns["step"][-1]))):
+            return _checked(columns, [] if os.path.isfile(log) else [f"no {log.name}, {whole.name} is used"])
+    return _checked(*_read_log(log))
 
 
 def _last_step(log: Path) -> Any:
-    """The step in the last line of a log that ends as it should, else None."""
+    """The step in the last line of a log, None if the line is not complete."""
     try:
         with log.open("rb") as file:
             file.seek(max(os.path.getsize(log) - _LONGEST_LINE, 0))
@@ -83,41 +73,39 @@ def _last_step(log: Path) -> Any:
         return None
 
 
-def _read_columns(path: Path) -> Unrolls | None:
-    """The lists of a metrics.json, None unless it is whole."""
+def _read_columns(path: Path) -> Columns | None:
+    """The columns of a metrics.json, None unless it is complete and has any update."""
     try:
         if not os.path.isfile(path) or os.path.getsize(path) > _LARGEST_WHOLE:
             return None
         content = parse_json(path.read_bytes())
-        columns = {name: list(column) for name, column in content.items() if isinstance(column, list)}
+        columns = {name: column for name, column in content.items() if isinstance(column, list)}
     except (OSError, ValueError, AttributeError, RecursionError):
         return None
-    whole = "step" in columns and len({len(column) for column in columns.values()}) == 1
-    return columns if whole else None
+    lengths = {len(column) for column in columns.values()}
+    if "step" not in columns or len(lengths) != 1 or 0 in lengths:
+        return None
+    wanted = [name for name in columns if name in _NAMES.values() or _SPENT.fullmatch(name)]
+    return {name: _numbers(columns[name]) for name in wanted}
 
 
-def _read_log(path: Path) -> tuple[History, list[str]]:
-    """Parse a log piece by piece; lines that are no JSON objects are counted and left out."""
-    parts: list[dict[str, Array]] = []
-    spent: dict[str, float] = {}
+def _read_log(path: Path) -> tuple[Columns, list[str]]:
+    """Parse a log piece by piece; lines that are not JSON objects are counted and left out."""
+    parts: dict[str, list[Array]] = {}
     problems: list[str] = []
     bad = 0
     try:
         for rows, unreadable, problem in _pieces(path):
             bad += unreadable
             problems += [problem] if problem else []
-            columns = {name: [row.get(name) for row in rows] for name in _wanted(rows)}
-            parts.append(_as_arrays(columns, len(rows)))
-            for name, seconds in _spent(columns).items():
-                spent[name] = spent.get(name, 0.0) + seconds
+            spent = [name for name in rows[-1] if _SPENT.fullmatch(name)] if rows else []
+            for name in (*_NAMES.values(), *spent):
+                parts.setdefault(name, []).append(_numbers([row.get(name) for row in rows]))
     except OSError as error:
         problems.append(f"{path.name} cannot be read: {error.strerror}" if os.path.exists(path) else f"no {path.name}")
     if bad:
-        problems.append(f"{path.name}: {bad} unreadable line{'s' * (bad > 1)} left out")
-    empty = np.empty(0)
-    joined = {name: np.concatenate([part[name] for part in parts]) if parts else empty for name in _NAMES}
-    history, more = _checked(joined, spent)
-    return history, problems + more
+        problems.append(f"{path.name}: {bad} unreadable line{'s' if bad > 1 else ''} left out")
+    return {name: np.concatenate(arrays) for name, arrays in parts.items()}, problems
 
 
 def _pieces(path: Path) -> Iterator[tuple[list[dict[str, Any]], int, str | None]]:
@@ -131,48 +119,15 @@ def _pieces(path: Path) -> Iterator[tuple[list[dict[str, Any]], int, str | None]
             cut = piece.rfind(b"\n") + 1
             rest = piece[cut:]
             if len(rest) > _LONGEST_LINE:
-                yield *_parse(piece[:cut]), f"{path.name}: what follows a line of more than 1 MB is left out"
+                yield *parse_lines(piece[:cut]), f"{path.name}: what follows a line of more than 1 MB is left out"
                 return
-            yield *_parse(piece[:cut]), None
-    rows, unreadable = _parse(rest)
+            yield *parse_lines(piece[:cut]), None
+    rows, unreadable = parse_lines(rest)
     yield rows, 0, f"{path.name}: its last line is cut off and left out" if unreadable else None
 
 
-def _parse(text: bytes) -> tuple[list[dict[str, Any]], int]:
-    """The rows of some lines, and how many lines are none."""
-    # All at once is quicker; with anything wrong in there it takes a closer look.
-    together = _object_or_list(b"[" + text.strip().replace(b"\n", b",") + b"]")
-    if isinstance(together, list) and all(isinstance(row, dict) for row in together):
-        return together, 0
-    found = [_object_or_list(line) for line in text.split(b"\n") if line.strip()]
-    rows = [row for row in found if isinstance(row, dict)]
-    return rows, len(found) - len(rows)
-
-
-def _object_or_list(text: bytes) -> Any:
-    try:
-        return parse_json(text)
-    except (ValueError, RecursionError):
-        return None
-
-
-def _wanted(rows: list[dict[str, Any]]) -> list[str]:
-    return [*_NAMES.values(), *(name for name in (rows[-1] if rows else ()) if _SPENT.fullmatch(name))]
-
-
-def _as_arrays(columns: Unrolls, length: int | None = None) -> dict[str, Array]:
-    length = len(columns["step"]) if length is None else length
-    return {ours: _numbers(columns.get(theirs, [None] * length)) for ours, theirs in _NAMES.items()}
-
-
-def _spent(columns: Unrolls) -> dict[str, float]:
-    """Seconds summed up by activity."""
-    found = ((_SPENT.fullmatch(name), column) for name, column in columns.items())
-    return {match[1]: float(np.nansum(_numbers(column))) for match, column in found if match}
-
-
 def _numbers(values: list[Any]) -> Array:
-    """Values as floats; what is no finite number becomes NaN."""
+    """Values as floats; what is not a finite number becomes NaN."""
     try:
         numbers = np.array(values, np.float64)
     except (ValueError, TypeError, OverflowError):
@@ -183,16 +138,17 @@ def _numbers(values: list[Any]) -> Array:
     return np.where(np.isfinite(numbers), numbers, np.nan)
 
 
-def _checked(arrays: dict[str, Array], spent: dict[str, float]) -> tuple[History, list[str]]:
-    """Only updates with a step and a time, and only up to where these go back."""
-    problems = []
-    step, time = arrays["step"], arrays["time"]
-    known = np.isfinite(step) & np.isfinite(time) & (step >= 0) & (time >= 0)
+def _checked(columns: Columns, problems: list[str]) -> tuple[History, list[str]]:
+    """Only updates with a step and a time, and only up to where one of them decreases."""
+    spent = {match[1]: float(np.nansum(columns[name])) for name in columns if (match := _SPENT.fullmatch(name))}
+    missing = np.full(len(columns.get("step", ())), np.nan)
+    arrays = {field: columns.get(name, missing) for field, name in _NAMES.items()}
+    known = (arrays["step"] >= 0) & (arrays["time"] >= 0)
     if not known.all():
         problems.append(f"{int((~known).sum())} updates without a step or a time left out")
-    arrays = {name: array[known] for name, array in arrays.items()}
+    arrays = {field: array[known] for field, array in arrays.items()}
     back = np.flatnonzero((np.diff(arrays["step"]) <= 0) | (np.diff(arrays["time"]) < 0))
     if len(back):
         problems.append(f"steps or times go back after step {arrays['step'][back[0]]:,.0f}: what follows is left out")
-        arrays = {name: array[: back[0] + 1] for name, array in arrays.items()}
+        arrays = {field: array[: back[0] + 1] for field, array in arrays.items()}
     return History(**arrays, spent=spent), problems

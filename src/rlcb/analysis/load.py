@@ -1,6 +1,5 @@
-"""From paths to runs: finds run directories, reads them, and says what it could not use."""
+"""From paths to runs: finds run directories, reads them, and warns of what cannot be used."""
 
-import json
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -9,10 +8,9 @@ from typing import Any
 
 from rlcb.analysis.evaluations import load_evaluations
 from rlcb.analysis.history import History, load_history
-from rlcb.analysis.run import FIGURES, Figures, Run, ended_at, figures_of, status_of, summary_figures
-from rlcb.analysis.values import number, plain, read_object, section, whole_number
+from rlcb.analysis.run import Run, RunMetrics, ended_at, metrics_of_history, metrics_of_summary, status_of
+from rlcb.analysis.untrusted import env_names, number, parse_lines, plain, read_object, section, whole_number
 from rlcb.config.yaml_file import read_yaml
-from rlcb.envs.families import procgen_game
 from rlcb.errors import UsageError
 
 Warn = Callable[[str], None]
@@ -21,92 +19,24 @@ _DEEPEST = 8  # folders below the one that was named
 _LARGEST_EVENTS = 16 * 2**20
 
 
-def load_run(path: Path) -> Run:
-    """Read one run directory; UsageError says why it is of no use."""
-    benchmark, benchmark_problem = _optional(path / "benchmark_metrics.json")
-    summary, summary_problem = _optional(path / "training_summary.json")
-    algorithm, mode = _identity(path, benchmark, summary)
-    config = _config(path, benchmark)
-    checkpoints, log = _places(path, config, algorithm, mode)
-    history, problems = load_history(log, path / "metrics.json")
-    figures, figure_problems = summary_figures(benchmark, summary)
-    measured = figures_of(history)
-    steps, reached = figures.get("total_timesteps"), measured.get("total_timesteps")
-    covered = steps is not None and (reached is None or reached <= steps)
-    said = plain(benchmark.get("status", summary.get("status", "finished" if benchmark else "")))
-    status, reason = status_of(path, said, covered, reached or steps, _events(path))
-    if not len(history) and not steps and status != "failed":
-        raise UsageError(f"{path}: nothing to compare: {'; '.join(problems) or 'no update was logged'}")
-    # What was logged last counts, unless the summary was written after it.
-    known = (figures, measured) if covered else (measured, figures)
-    evaluations, evaluation_problems = load_evaluations(checkpoints, f"{algorithm}_{mode}_")
-    final = _first(source.get("total_timesteps") for source in known)
-    if evaluations.env_steps is not None and evaluations.env_steps != final:
-        evaluation_problems.append(f"its evaluation is of step {evaluations.env_steps:,}, not of its end")
-    lacking = [text for text in (benchmark_problem, summary_problem) if text and (said or "no " not in text)]
-    return Run(
-        path=path,
-        name=plain(str(path)),
-        algorithm=algorithm,
-        mode=mode,
-        **_task(config),
-        **_division(mode, config, section(benchmark, "hardware")),
-        config=config,
-        status=status,
-        reason=reason,
-        ended=ended_at(path, benchmark, log),
-        figures=Figures(**{name: _first(source.get(name) for source in known) for name in FIGURES}),
-        time_shares=_shares(benchmark if covered else {}, history),
-        history=history,
-        evaluations=evaluations,
-        problems=(*lacking, *problems, *figure_problems, *evaluation_problems),
-    )
-
-
-def _task(config: dict[str, Any]) -> dict[str, Any]:
-    """What was trained on, as fields of a Run; levels are Procgen's alone."""
-    env = section(config, "env")
-    game = procgen_game(plain(env["name"]))
-    return {
-        "env": f"procgen-{game}-v0" if game else plain(env["name"]),
-        "distribution_mode": (plain(env.get("distribution_mode")) or "easy") if game else None,
-        "num_levels": whole_number(env.get("num_levels")) if game else None,
-        "start_level": whole_number(env.get("start_level")) if game else None,
-        "seed": whole_number(env.get("seed")),
-        "num_envs": whole_number(env.get("num_envs")),
-    }
-
-
-def _division(mode: str, config: dict[str, Any], hardware: dict[str, Any]) -> dict[str, Any]:
-    """Where it ran and on how many processes, as fields of a Run."""
-    workers = whole_number(hardware.get("num_workers")) or whole_number(section(config, "parallel").get("num_workers"))
-    return {
-        "hardware": hardware,
-        "num_workers": max(workers or 1, 1) if mode == "parallel" else 1,
-        "num_threads": whole_number(hardware.get("num_threads")),
-    }
-
-
 def load_runs(paths: Iterable[Path], warn: Warn) -> list[Run]:
-    """Read runs, and all runs in folders of runs; what is of no use is left out with a warning each."""
+    """Read runs, and all runs in folders of runs; each one that cannot be used is left out with a warning."""
     runs: list[Run] = []
     seen: set[str] = set()
-    for named in paths:
-        found = find_runs(named, warn)
-        for path in found:
-            real = os.path.realpath(path)
-            if real in seen:
-                warn(f"{path}: named twice, taken once")
-                continue
-            seen.add(real)
-            try:
-                run = load_run(path)
-            except UsageError as error:
-                warn(f"left out: {error}")
-                continue
-            if run.problems:
-                warn(f"{path}: used, but {'; '.join(run.problems)}")
-            runs.append(run)
+    for path in (path for named in paths for path in find_runs(named, warn)):
+        real = os.path.realpath(path)
+        if real in seen:
+            warn(f"{path}: named twice, taken once")
+            continue
+        seen.add(real)
+        try:
+            run = load_run(path)
+        except UsageError as error:
+            warn(f"left out: {error}")
+            continue
+        if run.problems:
+            warn(f"{path}: used, but {'; '.join(run.problems)}")
+        runs.append(run)
     if not runs:
         raise UsageError("no usable run: name run directories, or folders that hold some (such as ./benchmarks)")
     return runs
@@ -127,9 +57,7 @@ def find_runs(named: Path, warn: Warn) -> list[Path]:
 
 def is_run(path: Path) -> bool:
     """Whether a folder is a run's directory, in whatever state."""
-    if any(os.path.isfile(path / mark) for mark in _MARKS):
-        return True
-    return any(os.path.isfile(folder / "metrics.jsonl") for folder in _subfolders(path / "logs"))
+    return any(os.path.isfile(path / mark) for mark in _MARKS) or bool(_log_folders(path))
 
 
 def _below(folder: Path, depth: int, seen: set[str], warn: Warn) -> Iterator[Path]:
@@ -159,6 +87,78 @@ def _subfolders(folder: Path, warn: Warn | None = None) -> list[Path]:
         return []
 
 
+def _log_folders(path: Path) -> list[str]:
+    """The names of a run's folders of logs, such as PPO_Parallel."""
+    return [folder.name for folder in _subfolders(path / "logs") if os.path.isfile(folder / "metrics.jsonl")]
+
+
+def load_run(path: Path) -> Run:
+    """Read one run directory; UsageError says why it cannot be used."""
+    benchmark, benchmark_problem = _optional(path / "benchmark_metrics.json")
+    summary, summary_problem = _optional(path / "training_summary.json")
+    algorithm, mode = _identity(path, benchmark, summary)
+    config = _config(path, benchmark)
+    checkpoints, log = _places(path, config, algorithm, mode)
+    history, problems = load_history(log, path / "metrics.json")
+    summarized, summary_problems = metrics_of_summary(benchmark, summary)
+    measured = metrics_of_history(history)
+    steps, reached = summarized.get("total_timesteps"), measured.get("total_timesteps")
+    covered = steps is not None and (reached is None or reached <= steps)
+    said = plain(benchmark.get("status", summary.get("status", "finished" if benchmark else "")))
+    status, reason = status_of(path, said, covered, reached or steps, _events(path))
+    if not len(history) and not steps and status != "failed":
+        raise UsageError(f"{path}: nothing to compare: {'; '.join(problems) or 'no update was logged'}")
+    # Of two values the later source's is used: the summary's, unless the run went on after it was written.
+    sources = (measured, summarized) if covered else (summarized, measured)
+    metrics = RunMetrics(**{name: found for source in sources for name, found in source.items() if found is not None})
+    evaluations, evaluation_problems = load_evaluations(checkpoints, f"{algorithm}_{mode}_")
+    if evaluations.env_steps is not None and evaluations.env_steps != metrics.total_timesteps:
+        evaluation_problems.append(f"its evaluation is of step {evaluations.env_steps:,}, not of its end")
+    lacking = [text for text in (benchmark_problem, summary_problem) if text and (said or "no " not in text)]
+    return Run(
+        path=path,
+        name=plain(str(path)),
+        algorithm=algorithm,
+        mode=mode,
+        **_task(config),
+        **_division(mode, config, section(benchmark, "hardware")),
+        config=config,
+        status=status,
+        reason=reason,
+        ended=ended_at(path, benchmark, log),
+        metrics=metrics,
+        time_shares=_shares(benchmark if covered else {}, history),
+        history=history,
+        evaluations=evaluations,
+        problems=(*lacking, *problems, *summary_problems, *evaluation_problems),
+    )
+
+
+def _task(config: dict[str, Any]) -> dict[str, Any]:
+    """What a run trained on, as fields of a Run; only Procgen has levels."""
+    env = section(config, "env")
+    name, game = env_names(env["name"])
+    return {
+        "env": name,
+        "game": game or name,
+        "distribution_mode": (plain(env.get("distribution_mode")) or "easy") if game else None,
+        "num_levels": whole_number(env.get("num_levels")) if game else None,
+        "start_level": whole_number(env.get("start_level")) if game else None,
+        "seed": whole_number(env.get("seed")),
+        "num_envs": whole_number(env.get("num_envs")),
+    }
+
+
+def _division(mode: str, config: dict[str, Any], hardware: dict[str, Any]) -> dict[str, Any]:
+    """Where a run ran and in how many processes, as fields of a Run."""
+    workers = whole_number(hardware.get("num_workers")) or whole_number(section(config, "parallel").get("num_workers"))
+    return {
+        "hardware": hardware,
+        "num_workers": max(workers or 1, 1) if mode == "parallel" else 1,
+        "num_threads": whole_number(hardware.get("num_threads")),
+    }
+
+
 def _optional(path: Path) -> tuple[dict[str, Any], str]:
     """A JSON object, or an empty one and what is wrong."""
     try:
@@ -168,9 +168,9 @@ def _optional(path: Path) -> tuple[dict[str, Any], str]:
 
 
 def _identity(path: Path, benchmark: dict[str, Any], summary: dict[str, Any]) -> tuple[str, str]:
-    """Algorithm and mode, from whichever file still knows them."""
+    """Algorithm and mode, from the first file that has them."""
     marks = _optional(path / "run.json")[0]
-    folders = [folder.name for folder in _subfolders(path / "logs") if os.path.isfile(folder / "metrics.jsonl")]
+    folders = _log_folders(path)
     words = folders[0].lower().split("_") if len(folders) == 1 and folders[0].count("_") == 1 else ["", ""]
     candidates = (
         (marks.get("algorithm"), marks.get("mode")),
@@ -185,7 +185,7 @@ def _identity(path: Path, benchmark: dict[str, Any], summary: dict[str, Any]) ->
 
 
 def _config(path: Path, benchmark: dict[str, Any]) -> dict[str, Any]:
-    """The configuration, from whichever file still knows it."""
+    """The configuration, from the first file that has it."""
     config = section(benchmark, "config")
     if plain(section(config, "env").get("name")):
         return config
@@ -207,30 +207,18 @@ def _places(path: Path, config: dict[str, Any], algorithm: str, mode: str) -> tu
 
 
 def _events(path: Path) -> list[dict[str, Any]]:
-    """What happened to a run besides training; lines that are damaged are left out."""
+    """The recorded events of a run; damaged lines are left out."""
     try:
         if os.path.getsize(path / "events.jsonl") > _LARGEST_EVENTS:
             return []
-        lines = (path / "events.jsonl").read_bytes().splitlines()
+        return parse_lines((path / "events.jsonl").read_bytes())[0]
     except OSError:
-        return []  # nothing happened
-    found = []
-    for line in lines:
-        try:
-            event = json.loads(line)
-        except (ValueError, RecursionError):
-            continue
-        found += [event] if isinstance(event, dict) else []
-    return found
+        return []  # no event has been recorded
 
 
 def _shares(benchmark: dict[str, Any], history: History) -> dict[str, float]:
-    """Where the time went, in parts of 1."""
+    """The share of the training time that each activity took, in parts of 1."""
     said = {plain(name): number(value) for name, value in section(benchmark, "time_shares").items()}
     parts = {name: value for name, value in said.items() if value is not None and value >= 0} or history.spent
     total = sum(parts.values())
     return {name: value / total for name, value in parts.items()} if total else {}
-
-
-def _first(values: Iterable[float | None]) -> float | None:
-    return next((value for value in values if value is not None), None)

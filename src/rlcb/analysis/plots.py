@@ -1,15 +1,16 @@
-"""Pictures of comparisons: curves, bars and the four panels; drawn on white for screen and paper."""
+"""Figures of comparisons: curves, bars and the four panels, drawn on white for screen and paper."""
 
 import io
 import textwrap
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rlcb.analysis.format import metric_text
+from rlcb.analysis.published import PublishedCurve
 from rlcb.analysis.records import Group
-from rlcb.analysis.statistics import Array, Curve, Summary
+from rlcb.analysis.statistics import Curve, Summary
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -25,39 +26,31 @@ _ACTIVITIES = {
 }  # fmt: skip
 IMAGE_FORMATS = (".png", ".svg", ".pdf")
 _DOTS = 150  # per inch
-_INK, _FAINT, _ON_BRIGHT = "#222222", "#DDDDDD", "#1A1A1A"
+_INK, _FAINT, _GREY, _ON_BRIGHT = "#222222", "#DDDDDD", "#777777", "#1A1A1A"
 _DARK = ("#0072B2", "#D55E00", "#009E73", "#000000", "#666666")  # colours to write on in white
-
-
-@dataclass(frozen=True, eq=False)
-class Reference:
-    """A curve from elsewhere to draw beside ours."""
-
-    label: str
-    steps: Array
-    reward: Array
+_REWARD = "Mean reward of the last 100 episodes"
+# Curve, title and label of each panel.
+_FOUR_PANELS = (
+    ("reward_steps", "Episode reward", _REWARD),
+    ("fps_hours", "Training speed", "Environment steps per second"),
+    ("policy_loss_steps", "Policy loss", "Policy loss"),
+    ("steps_hours", "Training progress", "Environment steps"),
+)
+Colours = Mapping[str, int]  # the number of each group's colour, by its label
 
 
 def figure_four_panels(groups: Sequence[Group], title: str) -> "Figure":
     """Reward over steps, speed over time, policy loss over steps, steps over time."""
-    drawn = groups[:MOST_CURVES]
-    rows = _legend_rows(drawn)
+    drawn, rows = groups[:MOST_CURVES], _legend_rows(groups)
     figure = _new_figure(11, 7.6 + 0.24 * rows)
     axes = figure.subplots(2, 2)
-    panels = (
-        (axes[0, 0], "reward_steps", "Episode reward", "Mean reward of the last 100 episodes"),
-        (axes[0, 1], "fps_hours", "Training speed", "Environment steps per second"),
-        (axes[1, 0], "policy_loss_steps", "Policy loss", "Policy loss"),
-        (axes[1, 1], "steps_hours", "Training progress", "Environment steps"),
-    )
-    for axis, curve, heading, label in panels:
-        _draw_curves(axis, drawn, curve)
+    for axis, (curve, heading, label) in zip(axes.flat, _FOUR_PANELS, strict=True):
+        _draw_curves(axis, drawn, curve, label, _by_position(groups))
         axis.set_title(heading, fontsize=11, color=_INK)
-        axis.set_ylabel(label)
         if curve in ("fps_hours", "steps_hours"):
             axis.set_ylim(bottom=0)
     axes[0, 1].yaxis.set_major_formatter("{x:,.0f}")
-    _scale_steps(axes[1, 1], "y")
+    _scale_steps(axes[1, 1].yaxis)
     _finish(figure, groups, title, rows)
     return figure
 
@@ -66,33 +59,32 @@ def figure_learning_curves(
     groups: Sequence[Group],
     title: str,
     over: str = "steps",
-    reference: Reference | None = None,
-    colours: Mapping[str, int] | None = None,
+    published: PublishedCurve | None = None,
+    colours: Colours | None = None,
 ) -> "Figure":
-    """Reward `over` steps or hours, with intervals over seeds, and a dashed reference where there is one.
-
-    `colours`: the number of each label's colour, here and below, where it is not that of its place.
-    """
-    drawn = groups[:MOST_CURVES]
-    rows = _legend_rows(drawn)
+    """Reward `over` steps or hours, with intervals over seeds, and over steps the published curve if there is one."""
+    rows = _legend_rows(groups)
     figure = _new_figure(8, 4.6 + 0.24 * rows)
     axis = figure.subplots()
-    _draw_curves(axis, drawn, f"reward_{over}", reference if over == "steps" else None, colours)
-    axis.set_ylabel("Mean reward of the last 100 episodes")
+    end = _draw_curves(axis, groups[:MOST_CURVES], f"reward_{over}", _REWARD, colours or _by_position(groups))
+    if published and over == "steps" and len(published.up_to(end)[0]) > 1:
+        axis.plot(*published.up_to(end), "--", color=_GREY, label="PPO as published")
     _finish(figure, groups, title, rows)
     return figure
 
 
-def figure_fps(groups: Sequence[Group], title: str, colours: Mapping[str, int] | None = None) -> "Figure":
+def figure_fps(groups: Sequence[Group], title: str, colours: Colours | None = None) -> "Figure":
     """Average speed as bars, with intervals over seeds."""
     figure, axis = _bars(groups, title)
-    for (place, group), number in zip(enumerate(groups), _numbers(groups, colours), strict=True):
+    colours = colours or _by_position(groups)
+    for place, group in enumerate(groups):
         summary = group.metrics["average_fps"]
         if summary.mean is not None:
-            axis.barh(place, summary.mean, color=_colour(number), height=0.6, alpha=0.85)
+            axis.barh(place, summary.mean, color=_colour(colours[group.label]), height=0.6, alpha=0.85)
             axis.errorbar(summary.mean, place, xerr=_errors(summary), color=_INK, capsize=3)
             end = summary.interval[1] if summary.interval else summary.mean
-            axis.annotate(f"{summary.mean:,.0f}", (end, place), (6, 0), textcoords="offset points", va="center")
+            text = metric_text(group, "average_fps")
+            axis.annotate(text, (end, place), (6, 0), textcoords="offset points", va="center")
     axis.set_xlabel("Environment steps per second (bars: mean, lines: 95 % interval over seeds)")
     axis.margins(x=0.15)
     axis.set_xlim(left=0)
@@ -101,7 +93,7 @@ def figure_fps(groups: Sequence[Group], title: str, colours: Mapping[str, int] |
 
 
 def figure_time_shares(groups: Sequence[Group], title: str) -> "Figure":
-    """Where the time of each group went, in percent."""
+    """The share of each group's time that each activity took, in percent."""
     figure, axis = _bars(groups, title, extra=0.4)
     names = dict.fromkeys([*_ACTIVITIES, *(name for group in groups for name in group.time_shares)])
     left = np.zeros(len(groups))
@@ -111,10 +103,11 @@ def figure_time_shares(groups: Sequence[Group], title: str) -> "Figure":
         if not shares.any():
             continue
         colour = _ACTIVITIES.get(name) or next(spare, "#666666")
+        ink = "white" if colour in _DARK else _ON_BRIGHT
         axis.barh(range(len(groups)), shares, left=left, color=colour, label=name, height=0.6, edgecolor="white")
         for place, share in enumerate(shares):
             if share >= 6:
-                where, ink = (left[place] + share / 2, place), "white" if colour in _DARK else _ON_BRIGHT
+                where = (left[place] + share / 2, place)
                 axis.annotate(f"{share:.0f} %", where, ha="center", va="center", color=ink, fontsize=9)
         left += shares
     axis.set_xlim(0, 100)
@@ -123,23 +116,23 @@ def figure_time_shares(groups: Sequence[Group], title: str) -> "Figure":
     return figure
 
 
-def figure_evaluation(groups: Sequence[Group], title: str, colours: Mapping[str, int] | None = None) -> "Figure":
+def figure_evaluation(groups: Sequence[Group], title: str, colours: Colours | None = None) -> "Figure":
     """Evaluated reward on training levels (filled) and unseen ones (hollow), with intervals over seeds."""
     figure, axis = _bars(groups, title, extra=0.4 + 0.2 * len(groups))
-    rows = ((-0.16, "evaluation_train", "training levels"), (0.16, "evaluation_unseen", "unseen levels"))
-    numbers = _numbers(groups, colours)
-    for offset, metric, label in rows:
-        mark: dict[str, Any] = {"fmt": "o"} if offset < 0 else {"fmt": "D", "markerfacecolor": "none"}
-        for (place, group), number in zip(enumerate(groups), numbers, strict=True):
+    rows: tuple[tuple[float, str, str, dict[str, Any]], ...] = (
+        (-0.16, "evaluation_train", "training levels", {"fmt": "o"}),
+        (0.16, "evaluation_unseen", "unseen levels", {"fmt": "D", "markerfacecolor": "none"}),
+    )
+    colours = colours or _by_position(groups)
+    for offset, metric, label, mark in rows:
+        side, text_offset = ("bottom", 7) if offset < 0 else ("top", -7)
+        text_look: dict[str, Any] = {"textcoords": "offset points", "ha": "center", "va": side, "fontsize": 9}
+        for place, group in enumerate(groups):
             summary = group.metrics[metric]
-            if summary.mean is None:
-                continue
-            where = (summary.mean, place + offset)
-            axis.errorbar(*where, xerr=_errors(summary), color=_colour(number), capsize=4, markersize=7, **mark)
-            axis.annotate(
-                f"{summary.mean:.2f}", where, (0, 7 if offset < 0 else -7),
-                textcoords="offset points", ha="center", va="bottom" if offset < 0 else "top", fontsize=9,
-            )  # fmt: skip
+            if summary.mean is not None:
+                where, look = (summary.mean, place + offset), {"capsize": 4, "markersize": 7, **mark}
+                axis.errorbar(*where, xerr=_errors(summary), color=_colour(colours[group.label]), **look)
+                axis.annotate(metric_text(group, metric), where, (0, text_offset), **text_look)
         if any(group.metrics[metric].n for group in groups):
             axis.errorbar([], [], color=_INK, markersize=7, label=label, **mark)
     axis.margins(x=0.12)
@@ -151,7 +144,7 @@ def figure_evaluation(groups: Sequence[Group], title: str, colours: Mapping[str,
 
 
 def as_image(figure: "Figure", form: str = ".png") -> bytes:
-    """A figure as the bytes of a file of one of IMAGE_FORMATS."""
+    """The content of an image file of one of IMAGE_FORMATS."""
     buffer = io.BytesIO()
     figure.savefig(buffer, format=form.removeprefix("."), dpi=_DOTS)
     return buffer.getvalue()
@@ -175,49 +168,39 @@ def _style(axis: "Axes") -> None:
     axis.tick_params(colors=_INK, labelsize=9)
 
 
-def _numbers(groups: Sequence[Group], colours: Mapping[str, int] | None) -> list[int]:
-    """The number of each group's colour: as told, else that of its place."""
-    return [(colours or {}).get(group.label, place) for place, group in enumerate(groups)]
+def _by_position(groups: Sequence[Group]) -> Colours:
+    return {group.label: place for place, group in enumerate(groups)}
 
 
 def _colour(number: int) -> str:
     return COLOURS[number % len(COLOURS)]
 
 
-def _draw_curves(
-    axis: "Axes",
-    groups: Sequence[Group],
-    name: str,
-    reference: Reference | None = None,
-    colours: Mapping[str, int] | None = None,
-) -> None:
-    """Every group's curve with its band; the horizontal axis gets a unit that suits its length."""
+def _draw_curves(axis: "Axes", groups: Sequence[Group], name: str, label: str, colours: Colours) -> float:
+    """Draw the curves of the groups with their bands; returns the end of the longest."""
     _style(axis)
-    numbered = zip(_numbers(groups, colours), groups, strict=True)
-    curves = [(number, group, group.curves[name]) for number, group in numbered if name in group.curves]
+    curves = [(colours[group.label], group, group.curves[name]) for group in groups if name in group.curves]
     if not curves:
-        axis.text(0.5, 0.5, "no data", transform=axis.transAxes, ha="center", va="center", color="#777777")
-    steps = name.endswith("_steps")
+        axis.text(0.5, 0.5, "no data", transform=axis.transAxes, ha="center", va="center", color=_GREY)
     end = max((float(curve.x[-1]) for _, _, curve in curves), default=0.0)
-    unit, label = (1.0, "Environment steps") if steps else _time_unit(end)
+    unit, unit_label = (1.0, "Environment steps") if name.endswith("_steps") else _time_unit(end)
     for number, group, curve in curves:
         style = _STYLES[number // len(COLOURS) % len(_STYLES)]
-        look: dict[str, Any] = {"color": _colour(number), "linestyle": style}
         mark = "o" if len(curve.x) == 1 else ""
-        axis.plot(curve.x * unit, curve.mean, linewidth=1.7, marker=mark, label=_text(group.label), **look)
+        look: dict[str, Any] = {"color": _colour(number), "linestyle": style, "marker": mark, "linewidth": 1.7}
+        axis.plot(curve.x * unit, curve.mean, label=_text(group.label), **look)
         if curve.n > 1:
             _band(axis, curve, unit, look["color"])
-    if reference is not None and curves:
-        near = reference.steps <= 1.02 * end
-        axis.plot(reference.steps[near], reference.reward[near], "--", color="#777777", label=_text(reference.label))
-    axis.set_xlabel(label)
+    axis.set_xlabel(unit_label)
+    axis.set_ylabel(label)
     axis.set_xlim(left=0)
-    if steps:
-        _scale_steps(axis, "x")
+    if name.endswith("_steps"):
+        _scale_steps(axis.xaxis)
+    return end
 
 
 def _band(axis: "Axes", curve: Curve, unit: float, colour: str) -> None:
-    # Where all seeds agree exactly there is no interval; the band then is as thin as the line.
+    # Where all seeds have the same value there is no interval: the band has no width there.
     low, high = (np.where(np.isfinite(bound), bound, curve.mean) for bound in (curve.low, curve.high))
     axis.fill_between(curve.x * unit, low, high, color=colour, alpha=0.18, linewidth=0)
 
@@ -230,16 +213,17 @@ def _time_unit(hours: float) -> tuple[float, str]:
     return 3600.0, "Wall-clock time (seconds)"
 
 
-def _scale_steps(axis: "Axes", which: str) -> None:
-    """Steps with k and M instead of many zeros."""
+def _scale_steps(axis: Any) -> None:
+    """Numbers of steps with k and M instead of many zeros."""
     from matplotlib.ticker import EngFormatter
 
-    (axis.xaxis if which == "x" else axis.yaxis).set_major_formatter(EngFormatter(sep=" "))
+    axis.set_major_formatter(EngFormatter(sep=" "))
 
 
 def _legend_rows(groups: Sequence[Group]) -> int:
-    longest = max((len(_text(group.label)) for group in groups), default=1)
-    return -(-len(groups) // max(1, min(4, 110 // (longest + 8))))
+    drawn = groups[:MOST_CURVES]
+    longest = max((len(_text(group.label)) for group in drawn), default=1)
+    return -(-len(drawn) // max(1, min(4, 110 // (longest + 8))))
 
 
 def _finish(figure: "Figure", groups: Sequence[Group], title: str, rows: int) -> None:
@@ -256,9 +240,8 @@ def _finish(figure: "Figure", groups: Sequence[Group], title: str, rows: int) ->
         for handle, label in zip(*axis.get_legend_handles_labels(), strict=True):
             found.setdefault(label, handle)
     if found:
-        figure.legend(
-            list(found.values()), list(found), loc="outside lower center", ncols=-(-len(found) // rows), frameon=False
-        )
+        columns = -(-len(found) // rows)
+        figure.legend(list(found.values()), list(found), loc="outside lower center", ncols=columns, frameon=False)
 
 
 def _bars(groups: Sequence[Group], title: str, extra: float = 0.0) -> tuple["Figure", "Axes"]:
@@ -274,13 +257,13 @@ def _bars(groups: Sequence[Group], title: str, extra: float = 0.0) -> tuple["Fig
 
 
 def _errors(summary: Summary) -> Any:
-    """The interval as matplotlib wants it, None where there is none."""
+    """The interval as matplotlib expects it, None where there is none."""
     if summary.interval is None or summary.mean is None:
         return None
     return [[summary.mean - summary.interval[0]], [summary.interval[1] - summary.mean]]
 
 
 def _text(label: str, longest: int = 60) -> str:
-    """A label that matplotlib shows as it is: no formulas, and nothing that would hide it from a legend."""
+    """A label without formulas, and without the leading underscores that hide a label from a legend."""
     short = label if len(label) <= longest else label[: longest - 1] + "…"
     return short.replace("$", r"\$").lstrip("_")

@@ -1,4 +1,4 @@
-"""Published PPO results on Procgen, to draw beside ours.
+"""Published PPO results on Procgen, as a reference for learning curves.
 
 Source: Cobbe et al. 2020, "Leveraging Procedural Generation to Benchmark Reinforcement Learning", arXiv 1912.01588;
 the learning curves that its authors released, mean and standard deviation over 3 runs.
@@ -12,11 +12,10 @@ from pathlib import Path
 import numpy as np
 
 from rlcb.analysis.statistics import Array
-from rlcb.envs.families import procgen_game
 
 SOURCE = "Cobbe et al. 2020, arXiv 1912.01588"
 _FILE = Path(__file__).with_name("published_ppo.csv")
-# What was trained on: (distribution mode, number of levels); all levels are the same ones wherever they start.
+# By distribution mode and number of levels; 0 stands for all levels, which do not depend on the start level.
 _PROTOCOLS = {("easy", 200): "easy-200", ("easy", 0): "easy-all", ("hard", 500): "hard-500", ("hard", 0): "hard-all"}
 
 
@@ -31,7 +30,7 @@ class PublishedCurve:
     std: Array
 
     def at(self, steps: float) -> tuple[float, float] | None:
-        """Mean and deviation after so many steps, between two known points by interpolation; None outside of them."""
+        """Mean and standard deviation after so many steps, linear between known points; None outside of them."""
         if not self.steps[0] <= steps <= self.steps[-1]:
             return None
         return float(np.interp(steps, self.steps, self.mean)), float(np.interp(steps, self.steps, self.std))
@@ -49,15 +48,14 @@ def published_curve(
     game: str, distribution_mode: str | None, num_levels: int | None, start_level: int | None, unseen: bool = False
 ) -> PublishedCurve | None:
     """The published curve of a task, on its training levels or on `unseen` ones; None where nothing matches."""
-    short = procgen_game(game)
     protocol = _PROTOCOLS.get((distribution_mode or "", -1 if num_levels is None else num_levels))
-    if short is None or protocol is None or (num_levels and start_level):
+    if protocol is None or (num_levels and start_level):
         return None
     if num_levels:
         protocol += "-test" if unseen else "-train"
     elif unseen:
-        return None  # whoever trains on all levels has seen none of them apart
-    return _curves().get((protocol, short))
+        return None  # a run on all levels has no unseen ones
+    return _curves().get((protocol, game))
 
 
 @cache

@@ -1,4 +1,4 @@
-"""What a comparison finds, as plain records that also go into a file."""
+"""The result of a comparison as records, which are also the content of comparison.json."""
 
 import math
 from dataclasses import dataclass, fields, is_dataclass
@@ -7,48 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from rlcb.analysis.run import Run
+from rlcb.analysis.run import Run, Task
 from rlcb.analysis.statistics import Curve, Interval, Summary
 
-
-@dataclass(frozen=True)
-class Metric:
-    """A figure that groups are compared by; docs/metrics.md defines each."""
-
-    name: str
-    title: str
-    form: str  # how it is printed
-    unit: str = ""
-    higher_is_better: bool = True
-    paired: bool = False  # whether all pairs of groups are tested on it
-
-
-METRICS = (
-    Metric("final_reward", "Final reward", ".2f", paired=True),
-    Metric("best_reward", "Best reward", ".2f"),
-    Metric("initial_reward", "Initial reward", ".2f"),
-    Metric("reward_at_equal_steps", "Reward at equal steps", ".2f", paired=True),
-    Metric("reward_at_equal_time", "Reward at equal time", ".2f", paired=True),
-    Metric("evaluation_train", "Evaluation, training levels", ".2f"),
-    Metric("evaluation_unseen", "Evaluation, unseen levels", ".2f", paired=True),
-    Metric("generalization_gap", "Generalisation gap", ".2f", higher_is_better=False),
-    Metric("average_fps", "Average FPS", ",.0f", "steps/s", paired=True),
-    Metric("final_fps", "Final FPS", ",.0f", "steps/s"),
-    Metric("env_steps", "Steps", ",.0f"),
-    Metric("duration_hours", "Duration (hours)", ".3g", "h"),
-    Metric("steps_to_reward", "Steps to threshold", ",.0f", higher_is_better=False),
-    Metric("hours_to_reward", "Hours to threshold", ".3g", "h", higher_is_better=False),
-    Metric("peak_memory_gb", "Peak memory (GB)", ".2f", "GB", higher_is_better=False),
-    Metric("memory_per_worker_gb", "Memory per worker (GB)", ".2f", "GB", higher_is_better=False),
-)
-METRIC = {metric.name: metric for metric in METRICS}
-# A mean over only the seeds that got there would flatter those that often do not.
-NEEDS_ALL_SEEDS = ("steps_to_reward", "hours_to_reward")
+NOT_SHOWN = "no difference shown"  # the verdict on a pair whose difference may be due to chance
 
 
 @dataclass(frozen=True)
 class Failure:
-    """A run that broke off by itself."""
+    """A run that ended with an error."""
 
     run: str
     seed: int | None
@@ -57,7 +24,7 @@ class Failure:
 
 @dataclass(frozen=True)
 class Speedup:
-    """A parallel group's speed beside the sequential one's of the same algorithm on the same machine."""
+    """The speed of a parallel group relative to a sequential one of the same algorithm on the same machine."""
 
     baseline: str
     value: float
@@ -88,7 +55,7 @@ class Group:
 
     @property
     def valid(self) -> bool:
-        """More than one failed seed and what the others show is not representative."""
+        """Whether at most one seed failed; with more failures the other seeds are not representative."""
         return len(self.failed) <= 1
 
     @property
@@ -105,12 +72,16 @@ class Pair:
     first: str
     second: str
     difference: float | None
-    interval: Interval | None
-    p: float | None
-    holm_p: float | None
-    effect: float | None  # Hedges' g
-    winner: str | None
-    verdict: str
+    interval: Interval | None = None
+    p: float | None = None
+    holm_p: float | None = None
+    effect: float | None = None  # Hedges' g
+    winner: str | None = None
+    verdict: str = ""
+
+    def other(self, label: str) -> str:
+        """The group of the pair that has not this name."""
+        return self.second if self.first == label else self.first
 
 
 @dataclass(frozen=True)
@@ -123,50 +94,89 @@ class Excluded:
 
 
 @dataclass(frozen=True, eq=False)
-class ComparableSet:
-    """Groups that did the same task with the same budget on the same machine."""
+class ComparableSet(Task):
+    """Groups with the same task; a set of unfinished runs is shown, but nothing is concluded from it."""
 
-    title: str
-    env: str
-    levels: str
-    budget: str
-    machine: str
-    finished: bool  # a set of unfinished runs is shown, but nothing is concluded from it
     evaluation_policy: str
     threshold: float | None
     equal_steps: float | None
     equal_hours: float | None
     groups: tuple[Group, ...]
     pairs: tuple[Pair, ...]
-    notes: tuple[str, ...]
-    verdict: str
+    notes: tuple[str, ...] = ()
+    verdict: str = ""
 
-    def pair(self, metric: str, first: str, second: str) -> Pair | None:
-        """The pair of two groups on a metric, in the order it was made."""
-        wanted = (metric, first, second)
-        return next((pair for pair in self.pairs if (pair.metric, pair.first, pair.second) == wanted), None)
+    @property
+    def measured(self) -> list[Group]:
+        """The groups that have a run; in the others every run failed."""
+        return [group for group in self.groups if group.runs]
+
+    @property
+    def evaluated(self) -> bool:
+        """Whether any run has been evaluated."""
+        names = ("evaluation_train", "evaluation_unseen")
+        return any(group.metrics[name].n for group in self.groups for name in names)
+
+    @property
+    def reward_metric(self) -> str:
+        """The metric that rewards are judged by: evaluation on unseen levels if every run has one."""
+        complete = (group.metrics["evaluation_unseen"].n == len(group.runs) for group in self.measured)
+        return "evaluation_unseen" if self.measured and all(complete) else "final_reward"
+
+    def pair(self, metric: str, one: str, other: str) -> Pair | None:
+        """The pair of two groups on a metric, in whichever order it was made."""
+        found = (pair for pair in self.pairs if pair.metric == metric and {pair.first, pair.second} == {one, other})
+        return next(found, None)
+
+
+@dataclass(frozen=True)
+class GroupScores:
+    """Normalised scores of one group over games; mean and IQM are None unless it has a score in every game."""
+
+    group: str
+    scores: dict[str, tuple[float, ...]]  # game → the score of each seed
+    mean: float | None = None  # of the games' means
+    mean_interval: Interval | None = None
+    iqm: float | None = None  # of all seeds of all games
+    iqm_interval: Interval | None = None
+
+
+@dataclass(frozen=True)
+class GameScores:
+    """Normalised scores over the sets that differ in nothing but their game."""
+
+    games: tuple[str, ...]
+    levels: str
+    budget: str
+    machine: str
+    metric: str
+    groups: tuple[GroupScores, ...]
 
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """Everything; the first set is the main one, the others are not comparable with it."""
+    """A whole comparison; the first set is the main one, the others are not comparable with it."""
 
     sets: tuple[ComparableSet, ...]
     excluded: tuple[Excluded, ...]
     verdict: str
     seed: int
+    game_scores: tuple[GameScores, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """The comparison as JSON takes it; NaN becomes null."""
+        """The content of comparison.json; NaN becomes null."""
         return {"schema": 1, **{field.name: _plain(getattr(self, field.name)) for field in fields(self)}}
 
 
 def _plain(value: Any) -> Any:
+    """A value as JSON represents it."""
     if isinstance(value, Run):
         return _run_record(value)
     if is_dataclass(value) and not isinstance(value, type):
         record = {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
-        return {**record, "valid": value.valid} if isinstance(value, Group) else record
+        if isinstance(value, Group):
+            record["valid"] = value.valid
+        return {"title": value.title, **record} if isinstance(value, ComparableSet) else record
     if isinstance(value, dict):
         return {str(key): _plain(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple | np.ndarray):
@@ -178,5 +188,5 @@ def _plain(value: Any) -> Any:
 
 def _run_record(run: Run) -> dict[str, Any]:
     """A run without its history and the settings it shares with its group."""
-    names = ("path", "seed", "status", "reason", "figures", "time_shares", "evaluations", "problems")
-    return {name: _plain(getattr(run, name)) for name in names}
+    names = ("path", "seed", "status", "reason", "time_shares", "evaluations", "problems")
+    return {**{name: _plain(getattr(run, name)) for name in names}, "figures": _plain(run.metrics)}

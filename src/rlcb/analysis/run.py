@@ -1,4 +1,4 @@
-"""One run as its directory tells it."""
+"""One run as its directory describes it."""
 
 import os
 import re
@@ -12,16 +12,15 @@ import numpy as np
 
 from rlcb.analysis.evaluations import Evaluations
 from rlcb.analysis.history import History
-from rlcb.analysis.values import number, plain, section
-from rlcb.envs.families import procgen_game
+from rlcb.analysis.untrusted import number, plain, section
 
 FINAL_UPDATES = 10  # updates that the final FPS is measured over
-WINDOW = 100  # episodes behind a logged mean, once there are so many
+WINDOW = 100  # episodes that a logged mean is over, once there are so many
 
 
 @dataclass(frozen=True)
-class Figures:
-    """What is known of a run as a whole; None where it is not known."""
+class RunMetrics:
+    """Metrics of a run as a whole; None where a value is not known."""
 
     duration_hours: float | None = None
     total_timesteps: float | None = None
@@ -40,7 +39,25 @@ class Figures:
     worker_restarts: float | None = None
 
 
-FIGURES = tuple(field.name for field in fields(Figures))
+RUN_METRICS = tuple(field.name for field in fields(RunMetrics))
+
+
+@dataclass(frozen=True)
+class Task:
+    """What runs must have in common to be compared, in words."""
+
+    env: str
+    levels: str  # empty for other environments than Procgen's
+    budget: str
+    machine: str  # empty where it is not recorded
+    finished: bool
+
+    @property
+    def title(self) -> str:
+        """All of it in one line."""
+        trained_on = f"{self.env}, {self.levels}" if self.levels else self.env
+        state = "" if self.finished else ", unfinished"
+        return f"{trained_on}, {self.budget}{state}, on {self.machine or 'an unknown machine'}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,6 +69,7 @@ class Run:
     algorithm: str
     mode: str
     env: str
+    game: str  # the environment's short name
     distribution_mode: str | None  # this and the next two: None for other environments than Procgen's
     num_levels: int | None
     start_level: int | None
@@ -64,42 +82,32 @@ class Run:
     status: str  # finished, unfinished or failed
     reason: str  # why it is not finished
     ended: float  # seconds since the epoch
-    figures: Figures
+    metrics: RunMetrics
     time_shares: dict[str, float]
     history: History
     evaluations: Evaluations
     problems: tuple[str, ...]  # what was wrong with its files
 
     @property
-    def game(self) -> str:
-        """The environment's short name."""
-        return procgen_game(self.env) or self.env
-
-    @property
     def label(self) -> str:
-        """Algorithm and mode, for people."""
+        """Algorithm and mode."""
         return f"{self.algorithm.upper()} {self.mode.capitalize()}"
 
     @property
-    def levels(self) -> str:
-        """The levels it trained on, for people; empty for other environments than Procgen's."""
-        if self.distribution_mode is None:
-            return ""
-        count = f"{self.num_levels} {self.distribution_mode}" if self.num_levels else f"all {self.distribution_mode}"
-        return f"{count} levels" + (f" from {self.start_level}" if self.start_level else "")
-
-    @property
-    def budget(self) -> tuple[str, float | None]:
-        """What ends the run: ("hours", n) or ("steps", n)."""
+    def task(self) -> Task:
+        """What it must have in common with other runs; a failed run is compared with those that finished."""
+        mode, levels = self.distribution_mode, ""
+        if mode is not None:
+            start = f" from {self.start_level}" if self.start_level else ""
+            levels = f"{self.num_levels or 'all'} {mode} levels{start}"
         training = section(self.config, "training")
-        hours = number(training.get("duration_hours"))
-        return ("hours", hours) if hours else ("steps", number(training.get("total_timesteps")))
-
-    @property
-    def machine(self) -> str:
-        """Processor and usable cores, for people; empty where the run does not say."""
+        hours, steps = number(training.get("duration_hours")), number(training.get("total_timesteps"))
+        budget = "unknown budget" if steps is None else f"{steps:,.0f} steps"
+        if hours:
+            budget = f"{hours:g} hour{'' if hours == 1 else 's'}"
         cpu, cores = plain(self.hardware.get("cpu")), number(self.hardware.get("usable_cores"))
-        return f"{cpu}, {cores:.0f} cores" if cpu and cores else cpu
+        machine = f"{cpu}, {cores:.0f} cores" if cpu and cores else cpu
+        return Task(self.game, levels, budget, machine, self.status != "unfinished")
 
     @property
     def device(self) -> str:
@@ -107,22 +115,22 @@ class Run:
         return plain(self.hardware.get("device")) or plain(section(self.config, "hardware").get("device"))
 
 
-def figures_of(history: History) -> dict[str, float | None]:
-    """What a log alone tells of its run."""
+def metrics_of_history(history: History) -> dict[str, float | None]:
+    """The metrics of a run that its log contains."""
     if not len(history):
         return {}
     seconds, steps = float(history.time[-1]), float(history.step[-1])
     tail = slice(-FINAL_UPDATES - 1, None)
-    lasted = float(np.ptp(history.time[tail]))
-    rewards = history.reward[np.isfinite(history.reward)]
-    settled = history.reward[(history.episodes >= WINDOW) & np.isfinite(history.reward)]
+    tail_seconds = float(np.ptp(history.time[tail]))
+    known = np.isfinite(history.reward)
+    rewards, settled = history.reward[known], history.reward[known & (history.episodes >= WINDOW)]
     memory = history.memory_gb[np.isfinite(history.memory_gb)]
     return {
         "duration_hours": seconds / 3600,
         "total_timesteps": steps,
         "total_updates": float(len(history)),
         "average_fps": steps / seconds if seconds else None,
-        "final_fps": float(np.ptp(history.step[tail])) / lasted if lasted else None,
+        "final_fps": float(np.ptp(history.step[tail])) / tail_seconds if tail_seconds else None,
         "timesteps_per_hour": 3600 * steps / seconds if seconds else None,
         "final_reward": float(rewards[-1]) if len(rewards) else None,
         "final_reward_std": number(float(history.reward_std[-1])),
@@ -133,21 +141,21 @@ def figures_of(history: History) -> dict[str, float | None]:
     }
 
 
-def summary_figures(benchmark: dict[str, Any], summary: dict[str, Any]) -> tuple[dict[str, float | None], list[str]]:
-    """The figures in benchmark_metrics.json, where it lacks one in training_summary.json; and which are no numbers."""
-    efficiency = section(benchmark, "efficiency")
-    sources = {**summary, "average_fps": summary.get("avg_fps"), **benchmark}
-    sources |= {**section(benchmark, "performance"), **section(benchmark, "resource_usage"), **efficiency}
-    names = [name for name in FIGURES if name in sources]
-    wrong = [name for name in names if sources[name] is not None and number(sources[name]) is None]
+def metrics_of_summary(benchmark: dict[str, Any], summary: dict[str, Any]) -> tuple[dict[str, float | None], list[str]]:
+    """The metrics in benchmark_metrics.json, else in training_summary.json; and which values are not numbers."""
+    found = {**summary, "average_fps": summary.get("avg_fps"), **benchmark}
+    for name in ("performance", "resource_usage", "efficiency"):
+        found |= section(benchmark, name)
+    names = [name for name in RUN_METRICS if name in found]
+    wrong = [name for name in names if found[name] is not None and number(found[name]) is None]
     problems = [f"not a number in its summary: {', '.join(wrong)}"] if wrong else []
-    return {name: number(sources[name]) for name in names}, problems
+    return {name: number(found[name]) for name in names}, problems
 
 
 def status_of(
     path: Path, said: str, covered: bool, steps: float | None, events: list[dict[str, Any]]
 ) -> tuple[str, str]:
-    """How a run ended, and why if not at its end; `covered`: whether its summary reaches as far as its log."""
+    """How a run ended, and why it is not finished; `covered`: whether the status that it `said` is up to date."""
     turns = [event for event in events if event.get("event") in ("failed", "interrupted", "resumed")]
     last = turns[-1] if turns else {}
     where = f"at step {steps:,.0f}" if steps is not None else "before its first update"
@@ -156,7 +164,7 @@ def status_of(
     if owner := _running(path):
         return "unfinished", f"still running ({owner}), {where}"
     if last.get("event") == "failed":
-        return "failed", plain(str(last.get("reason")).splitlines()[0]) or "no reason recorded"
+        return "failed", plain(next(iter(str(last.get("reason")).splitlines()), "")) or "no reason recorded"
     if said == "diverged" and last.get("event") != "resumed":
         return "failed", f"diverged {where}"
     if last.get("event") == "interrupted" or said == "interrupted":
@@ -165,7 +173,7 @@ def status_of(
 
 
 def _running(path: Path) -> str:
-    """Who has the run's lock, if that process is alive on this machine."""
+    """The process that holds the run's lock, if it is alive on this machine."""
     try:
         text = (path / ".lock").read_text(encoding="utf-8", errors="replace")[:200]
         owner = re.match(r"pid (\d{1,9}) on (\S+)", text)
@@ -180,7 +188,7 @@ def _running(path: Path) -> str:
 
 
 def ended_at(path: Path, benchmark: dict[str, Any], log: Path) -> float:
-    """When a run ended, or was last heard of, in seconds since the epoch."""
+    """When a run ended, or when it last wrote a file, in seconds since the epoch."""
     try:
         return datetime.fromisoformat(plain(benchmark.get("end_time"))).timestamp()
     except (ValueError, OverflowError, OSError):

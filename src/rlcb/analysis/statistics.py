@@ -1,30 +1,31 @@
-"""The statistics of a comparison: numbers in, numbers out, None wherever an honest answer does not exist."""
+"""The statistics of comparisons and evaluations as pure functions; None where a statistic is not defined."""
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rlcb.analysis.intervals import LEVEL, student_interval, welch_error
-
 Array = NDArray[np.float64]
 Interval = tuple[float, float]
+LEVEL = 0.95
+PERCENTILES = (50 * (1 - LEVEL), 50 * (1 + LEVEL))
 RESAMPLES = 10_000
 CURVE_RESAMPLES = 2_000  # per point of a curve, of which there are many
 
 
 @dataclass(frozen=True)
 class Summary:
-    """One figure over the seeds of a group; intervals are None with one value or without any variation."""
+    """One metric over the seeds of a group; intervals are None with one value or without any variation."""
 
     values: tuple[float, ...]
     missing: int  # seeds that have no value
-    mean: float | None
-    std: float | None  # over seeds, ddof 1
-    interval: Interval | None  # of the mean
-    iqm: float | None
-    iqm_interval: Interval | None
+    mean: float | None = None
+    std: float | None = None  # over seeds, ddof 1
+    interval: Interval | None = None  # of the mean
+    iqm: float | None = None
+    iqm_interval: Interval | None = None
 
     @property
     def n(self) -> int:
@@ -36,7 +37,6 @@ class Summary:
 class Difference:
     """Welch's comparison of two means, first minus second."""
 
-    difference: float
     interval: Interval
     t: float
     degrees: float
@@ -44,7 +44,7 @@ class Difference:
 
 
 def summarize(values: Sequence[float | None], seed: int) -> Summary:
-    """Mean, deviation, interquartile mean and bootstrap intervals of what is there."""
+    """Mean, standard deviation, interquartile mean and bootstrap intervals of the values that are known."""
     known = tuple(float(value) for value in values if value is not None)
     x = np.array(known)
     return Summary(
@@ -74,6 +74,11 @@ def _draws(n: int, resamples: int, seed: int) -> NDArray[np.int64]:
     return np.random.default_rng(seed).integers(0, n, (resamples, n))
 
 
+def _percentiles(resampled: Array) -> Interval:
+    low, high = np.percentile(resampled, PERCENTILES)
+    return float(low), float(high)
+
+
 def varies(values: Array) -> bool:
     """Whether there are at least two values and they are not all the same."""
     return len(values) > 1 and bool(np.ptp(values) > 1e-12 * max(1.0, float(np.abs(values).max())))
@@ -83,12 +88,11 @@ def bootstrap_interval(values: Array, statistic: Callable[[Array], Array], seed:
     """Percentile bootstrap of a statistic that works along the last axis."""
     if not varies(values):
         return None
-    found = statistic(values[_draws(len(values), RESAMPLES, seed)])
-    return _percentiles(found)
+    return _percentiles(statistic(values[_draws(len(values), RESAMPLES, seed)]))
 
 
 def bootstrap_ratio(above: Array, below: Array, seed: int) -> Interval | None:
-    """Percentile bootstrap of the ratio of two positive means, both sides drawn anew."""
+    """Percentile bootstrap of the ratio of two positive means, both resampled."""
     if not varies(above) or not varies(below) or below.min() <= 0:
         return None
     first = above[_draws(len(above), RESAMPLES, seed)].mean(axis=1)
@@ -96,9 +100,29 @@ def bootstrap_ratio(above: Array, below: Array, seed: int) -> Interval | None:
     return _percentiles(first / second)
 
 
-def _percentiles(found: Array) -> Interval:
-    low, high = np.percentile(found, [50 * (1 - LEVEL), 50 * (1 + LEVEL)])
-    return float(low), float(high)
+def bootstrap_strata(strata: Sequence[Array], seed: int) -> tuple[Interval, Interval] | None:
+    """Stratified bootstrap: intervals of the mean of the strata's means, and of the IQM of all values together."""
+    if not all(varies(values) for values in strata):
+        return None
+    rng = np.random.default_rng(seed)
+    drawn = [values[rng.integers(0, len(values), (RESAMPLES, len(values)))] for values in strata]
+    means = np.mean([_means(draws) for draws in drawn], axis=0)
+    return _percentiles(means), _percentiles(iqm(np.concatenate(drawn, axis=1)))
+
+
+def student_interval(middle: float, error: float, degrees: float) -> Interval:
+    """The 95 % interval around an estimate with this standard error, by Student's t distribution."""
+    from scipy.special import stdtrit  # loads much faster than scipy.stats
+
+    half = float(stdtrit(degrees, 0.5 * (1 + LEVEL))) * error
+    return middle - half, middle + half
+
+
+def welch_error(first: Sequence[float] | Array, second: Sequence[float] | Array) -> tuple[float, float]:
+    """Standard error and degrees of freedom of the difference of two means, by Welch; at least two values each."""
+    one, two = float(np.var(first, ddof=1)) / len(first), float(np.var(second, ddof=1)) / len(second)
+    degrees = (one + two) ** 2 / (one**2 / (len(first) - 1) + two**2 / (len(second) - 1))
+    return math.sqrt(one + two), degrees
 
 
 def welch(first: Array, second: Array) -> Difference | None:
@@ -111,11 +135,11 @@ def welch(first: Array, second: Array) -> Difference | None:
     difference = float(first.mean() - second.mean())
     t = difference / error
     p = float(2 * stdtr(degrees, -abs(t)))
-    return Difference(difference, student_interval(difference, error, degrees), t, degrees, p)
+    return Difference(student_interval(difference, error, degrees), t, degrees, p)
 
 
 def hedges_g(first: Array, second: Array) -> float | None:
-    """The difference of two means in pooled deviations, corrected for small samples."""
+    """The difference of two means in pooled standard deviations, corrected for small samples."""
     if min(len(first), len(second)) < 2 or not (varies(first) or varies(second)):
         return None
     degrees = len(first) + len(second) - 2
@@ -124,7 +148,7 @@ def hedges_g(first: Array, second: Array) -> float | None:
 
 
 def holm(p_values: Sequence[float | None]) -> list[float | None]:
-    """Holm's correction over all tests that were made; None stays None."""
+    """Holm's correction for the number of tests; None stays None and does not count as a test."""
     order = sorted((p, index) for index, p in enumerate(p_values) if p is not None)
     corrected: list[float | None] = [None] * len(p_values)
     highest = 0.0
@@ -179,7 +203,7 @@ def mean_curve(curves: Sequence[tuple[Array, Array]], seed: int, points: int = 2
     if len(known) > 1:
         draws = _draws(len(known), CURVE_RESAMPLES, seed)
         taken = np.stack([(draws == index).sum(axis=1) for index in range(len(known))], axis=1)
-        low, high = np.percentile(taken @ values / len(known), [50 * (1 - LEVEL), 50 * (1 + LEVEL)], axis=0)
+        low, high = np.percentile(taken @ values / len(known), PERCENTILES, axis=0)
         same = np.ptp(values, axis=0) == 0
         low, high = np.where(same, np.nan, low), np.where(same, np.nan, high)
     return Curve(grid, values.mean(axis=0), low, high, len(known))

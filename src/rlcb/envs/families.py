@@ -12,8 +12,6 @@ from rlcb.errors import UsageError
 if TYPE_CHECKING:  # numpy takes longer to import than `--help` may
     from rlcb.envs.base import EnvSettings, EnvSpec, VectorEnv
 
-procgen_game = procgen_games.procgen_game  # still asked for here by rlcb.analysis and rlcb.execution
-
 
 @dataclass(frozen=True)
 class Family:
@@ -114,10 +112,15 @@ def missing_mode(settings: "EnvSettings") -> str | None:
     return f"{short} has no mode {settings.distribution_mode!r}; it has {', '.join(modes)}"
 
 
+def score_range(name: str, distribution_mode: str | None) -> tuple[float, float] | None:
+    """The rewards that count as 0 and 1 in this environment, where they are published."""
+    family, short = _found(name)
+    return family.score_range(short, distribution_mode)
+
+
 def normalized_score(name: str, distribution_mode: str | None, reward: float) -> float | None:
     """(reward − low) / (high − low) with the environment's published range; None where there is none."""
-    family, short = _found(name)
-    limits = family.score_range(short, distribution_mode)
+    limits = score_range(name, distribution_mode)
     return None if limits is None else (reward - limits[0]) / (limits[1] - limits[0])
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from rlcb.analysis.intervals import student_interval, welch_error
+from rlcb.analysis.statistics import student_interval, welch_error
 from rlcb.config.schema import EnvConfig
 from rlcb.console import warn
 from rlcb.envs.families import family_of, has_success, normalized_score

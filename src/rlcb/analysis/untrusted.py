@@ -1,4 +1,4 @@
-"""Values out of files that nobody vouches for."""
+"""Values from files that may be damaged or hostile."""
 
 import json
 import math
@@ -6,44 +6,69 @@ import os
 from pathlib import Path
 from typing import Any
 
+from rlcb.envs.families import family_of, full_name, short_name
 from rlcb.errors import UsageError
 
 try:
     import orjson as _quick
-except ImportError:  # the standard library's parser gives the same, later
+except ImportError:  # the parser of the standard library gives the same values, more slowly
     _quick = None  # type: ignore[assignment]
 
 _LARGEST = 64 * 2**20
 
 
 def parse_json(text: bytes) -> Any:
-    """What a JSON text says; ValueError or RecursionError where it is none."""
+    """The value of a JSON text; ValueError or RecursionError if it is not valid."""
     if _quick:
         try:
             return _quick.loads(text)
-        except ValueError:  # it knows neither NaN nor large numbers, so the other parser has the last word
-            return json.loads(text)
+        except ValueError:
+            pass  # orjson accepts neither NaN nor large numbers, so the standard parser decides
     return json.loads(text)
 
 
+def parse_lines(text: bytes) -> tuple[list[dict[str, Any]], int]:
+    """The JSON objects in the lines of a text, and how many lines hold none."""
+    # One call of the parser for all lines is quicker; only if that fails each line is parsed by itself.
+    together = _json_or_none(b"[" + text.strip().replace(b"\n", b",") + b"]")
+    if isinstance(together, list) and all(isinstance(row, dict) for row in together):
+        return together, 0
+    found = [_json_or_none(line) for line in text.split(b"\n") if line.strip()]
+    rows = [row for row in found if isinstance(row, dict)]
+    return rows, len(found) - len(rows)
+
+
+def _json_or_none(text: bytes) -> Any:
+    try:
+        return parse_json(text)
+    except (ValueError, RecursionError):
+        return None
+
+
 def number(value: Any) -> float | None:
-    """A finite number as it is, None for anything else."""
+    """A finite number, None for anything else."""
     if isinstance(value, bool) or not isinstance(value, int | float) or abs(value) > 1e300:
         return None
     return float(value) if math.isfinite(value) else None
 
 
 def whole_number(value: Any) -> int | None:
-    """A whole number as it is, None for anything else."""
+    """A whole number, None for anything else."""
     found = number(value)
     return int(found) if found is not None and found == int(found) else None
 
 
 def plain(value: Any) -> str:
-    """Text that cannot disturb a terminal or a page: printable and not endless; empty for anything but text."""
+    """Text without control characters and of limited length; empty for anything but text."""
     if not isinstance(value, str):
         return ""
     return "".join(letter if letter.isprintable() else "?" for letter in value[:200])
+
+
+def env_names(value: Any) -> tuple[str, str | None]:
+    """An environment's full name in its one spelling, and its short name, if it has levels to generalise to."""
+    name = plain(value)
+    return full_name(name), short_name(name) if family_of(name).has_levels else None
 
 
 def section(content: Any, name: str) -> dict[str, Any]:

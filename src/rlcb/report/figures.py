@@ -1,0 +1,179 @@
+"""The pictures of one comparable set, with captions and alternative texts; as PNG and as SVG in the page's colours."""
+
+import io
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+from xml.etree import ElementTree
+
+import numpy as np
+
+from rlcb.analysis.format import mean_and_interval
+from rlcb.analysis.plots import (
+    MOST_CURVES,
+    as_image,
+    figure_evaluation,
+    figure_fps,
+    figure_learning_curves,
+    figure_time_shares,
+)
+from rlcb.analysis.published import SOURCE, PublishedCurve, published_curve
+from rlcb.analysis.records import ComparableSet, Group
+from rlcb.analysis.statistics import Curve
+from rlcb.report.document import Picture
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_LINK = "{http://www.w3.org/1999/xlink}href"
+_DROPPED = ("metadata", "style", "title")  # the style of a figure would apply to the whole page
+# Text and grid take their colours from the page; the colours of the groups stay.
+_THEMED = {"#222222": "currentColor", "#000000": "currentColor", "#dddddd": "var(--grid)"}
+_GEOMETRY = ("d", "x", "y", "width", "height", "transform", "viewBox")
+
+
+@dataclass(frozen=True)
+class SetPictures:
+    """Draws the pictures of a set; what has no data has no picture."""
+
+    one: ComparableSet
+    prefix: str  # of the names of the files
+    colours: Mapping[str, int]  # the number of each group's colour
+    points: int  # of a curve, at most
+
+    def learning(self) -> Iterator[Picture]:
+        """Reward over steps and over time."""
+        groups = [_thinned(group, self.points) for group in self._drawn]
+        curves = [group.curves["reward_steps"] for group in groups if "reward_steps" in group.curves]
+        if not curves:
+            return
+        one = self.one
+        published = _published(one)
+        several = any(curve.n > 1 for curve in curves)
+        spread = "Lines: mean over seeds; bands: 95 % interval." if several else "One seed each, so without intervals."
+        without = [group.label for group in groups if "reward_steps" not in group.curves]
+        missing = f" Without a curve, as a seed has no reward: {', '.join(without)}." if without else ""
+        task = f"{one.env}, {one.levels}" if one.levels else one.env
+        final = f"final reward: {_values(groups, 'final_reward')}"
+        figure = figure_learning_curves(groups, f"{task}: reward over steps", "steps", published, self.colours)
+        about = _about(published, max(float(curve.x[-1]) for curve in curves)) if published else ""
+        caption = f"Mean reward of the last 100 episodes over environment steps. {spread}{missing}{about}"
+        yield self._picture("reward_steps", figure, f"Reward over steps; {final}", caption)
+        figure = figure_learning_curves(groups, f"{task}: reward over time", "hours", colours=self.colours)
+        caption = f"The same reward over wall-clock time. {spread}{missing}"
+        yield self._picture("reward_time", figure, f"Reward over time; {final}", caption)
+
+    def fps(self) -> Iterator[Picture]:
+        """The speed of each group."""
+        groups = [group for group in self._drawn if group.metrics["average_fps"].n]
+        if groups:
+            figure = figure_fps(groups, f"{self.one.env}: training speed", self.colours)
+            caption = "Environment steps per second of the whole training loop, mean over seeds."
+            yield self._picture("fps", figure, f"Average FPS: {_values(groups, 'average_fps')}", caption)
+
+    def time(self) -> Iterator[Picture]:
+        """The shares of the training time."""
+        groups = [group for group in self._drawn if group.time_shares]
+        if groups:
+            shares = [[f"{name} {100 * part:.0f} %" for name, part in one.time_shares.items()] for one in groups]
+            values = "; ".join(f"{one.label}: {', '.join(parts)}" for one, parts in zip(groups, shares, strict=True))
+            figure = figure_time_shares(groups, f"{self.one.env}: where the time went")
+            caption = "Shares of the training time, mean over seeds; of parallel runs, mean over workers."
+            yield self._picture("time", figure, f"Where the time went. {values}", caption)
+
+    def evaluation(self) -> Iterator[Picture]:
+        """Evaluated rewards on training levels and on unseen ones."""
+        names = ("evaluation_train", "evaluation_unseen")
+        groups = [group for group in self._drawn if any(group.metrics[name].n for name in names)]
+        if groups:
+            figure = figure_evaluation(groups, f"{self.one.env}: evaluation after training", self.colours)
+            caption = "Filled: levels that were trained on; hollow: levels never seen in training. The distance "
+            caption += f"between them is the generalisation gap.{_published_gap(self.one)}"
+            alt = f"Evaluated reward on unseen levels: {_values(groups, names[1])}"
+            yield self._picture("evaluation", figure, alt, caption)
+
+    @property
+    def _drawn(self) -> list[Group]:
+        return self.one.measured[:MOST_CURVES]
+
+    def _picture(self, name: str, figure: "Figure", alt: str, caption: str) -> Picture:
+        count = len(self.one.measured)
+        caption += f" Only the first {MOST_CURVES} of {count} groups are drawn." if count > MOST_CURVES else ""
+        name = f"{self.prefix}_{name}"
+        return Picture(name, alt, caption, inline_svg(figure, name, alt), as_image(figure))
+
+
+def _published(one: ComparableSet, unseen: bool = False) -> PublishedCurve | None:
+    """The published curve of a set's task, if there is one."""
+    run = one.measured[0].runs[0]
+    return published_curve(run.game, run.distribution_mode, run.num_levels, run.start_level, unseen)
+
+
+def _about(published: PublishedCurve, end: float) -> str:
+    """The part of a caption that explains the published curve; `end`: the last step of our own curves."""
+    end = min(end, float(published.steps[-1]))
+    value = published.at(end)
+    if value is None or not len(published.up_to(end)[0]) > 1:
+        return f" The published PPO curve ({SOURCE}) begins at {published.steps[0]:,.0f} steps, after these runs."
+    where = f"at {end:,.0f} steps it is at {value[0]:.2f} ± {value[1]:.2f}"
+    note = "Its network, number of environments and machine may be others, so compare by steps, never by time."
+    return f" Dashed grey: PPO as published ({SOURCE}; mean of 3 runs, {published.protocol}); {where}. {note}"
+
+
+def _published_gap(one: ComparableSet) -> str:
+    """The part of a caption that compares the gap with the published one."""
+    seen, unseen = (_published(one, unseen=which) for which in (False, True))
+    at = one.equal_steps
+    means = [curve.at(at) if curve and at is not None else None for curve in (seen, unseen)]
+    if at is None or means[0] is None or means[1] is None:
+        return ""
+    both = f"{means[0][0]:.2f} on training and {means[1][0]:.2f} on unseen levels"
+    return f" PPO as published ({SOURCE}) has {both} after {at:,.0f} steps."
+
+
+def _thinned(group: Group, points: int) -> Group:
+    """The group with at most so many points of each curve, including the first and the last."""
+    curves = dict(group.curves)
+    for name, curve in curves.items():
+        if len(curve.x) > points:
+            kept = np.unique(np.linspace(0, len(curve.x) - 1, points).astype(int))
+            curves[name] = Curve(curve.x[kept], curve.mean[kept], curve.low[kept], curve.high[kept], curve.n)
+    return replace(group, curves=curves)
+
+
+def _values(groups: Sequence[Group], metric: str) -> str:
+    return ", ".join(f"{group.label} {mean_and_interval(group, metric)}" for group in groups)
+
+
+def inline_svg(figure: "Figure", name: str, alt: str) -> str:
+    """A figure as an <svg> element without background; `name` makes its ids differ from those of other figures."""
+    import matplotlib as mpl
+
+    buffer = io.BytesIO()
+    with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": name}):
+        figure.savefig(buffer, format="svg", transparent=True)
+    root = ElementTree.fromstring(buffer.getvalue())
+    nodes = list(root.iter())
+    linked = {found for node in nodes for value in node.attrib.values() for found in re.findall(r"#([\w-]+)", value)}
+    for node in nodes:
+        for child in list(node):
+            if child.tag.rpartition("}")[2] in _DROPPED:
+                node.remove(child)
+        node.tag, node.tail = node.tag.rpartition("}")[2], None
+        node.text = node.text if node.tag == "text" else None
+        kept = {key: value for key, value in node.attrib.items() if key != "id" or value in linked}
+        node.attrib = {"href" if key == _LINK else key: _tidy(key, value) for key, value in kept.items()}
+    root.attrib = {"viewBox": root.attrib["viewBox"], "role": "img", "aria-label": alt}
+    return ElementTree.tostring(root, encoding="unicode")
+
+
+def _tidy(key: str, value: str) -> str:
+    """An attribute with shorter numbers, and without colours and fonts that the page sets."""
+    if key in _GEOMETRY:
+        value = re.sub(r"-?\d+\.\d+", lambda match: f"{float(match[0]):.1f}".removesuffix(".0"), value)
+        return re.sub(r"\s*([MLCQzZ])\s*", r"\1", value) if key == "d" else value
+    if key == "style":
+        value = re.sub(r"#[0-9a-f]{6}\b", lambda match: _THEMED.get(match[0], match[0]), value)
+        return re.sub(r"font-family: [^;]*;? ?", "", value).replace(": ", ":").replace("; ", ";")
+    return value

@@ -1,0 +1,230 @@
+"""The tables of the report about sets and their groups."""
+
+from collections.abc import Iterator, Sequence
+
+from rlcb.analysis.format import (
+    interval_text,
+    known_seeds,
+    listed,
+    metric_text,
+    number_text,
+    p_text,
+    setting_text,
+    with_minus,
+)
+from rlcb.analysis.metrics import METRIC
+from rlcb.analysis.records import NOT_SHOWN, ComparableSet, GameScores, Group, Pair
+from rlcb.analysis.statistics import Interval
+from rlcb.analysis.untrusted import plain
+from rlcb.report.document import Block, Cell, Row, Table, Text, make_table
+
+_EVALUATION = ("evaluation_train", "evaluation_unseen", "generalization_gap")
+_MOST_DIFFERENCES = 12  # settings beside each other
+
+
+def summary_table(one: ComparableSet) -> Table:
+    """A row for each group with the most important metrics."""
+    evaluated = [name for name in _EVALUATION if any(group.metrics[name].n for group in one.groups)]
+    speedups = [f" Speed-up of {group.label}: over {group.speedup.baseline}." for group in one.groups if group.speedup]
+    rows = []
+    for group in one.groups:
+        reward = group.metrics["final_reward"]
+        row = {
+            "Group": group_cell(group.label),
+            "Seeds": _seeds(group),
+            "Final reward": _metric_cell(group, "final_reward"),
+            "Final reward, IQM": _interval_cell(number_text(reward.iqm, ".2f"), reward.iqm_interval, ".2f"),
+            "Average FPS": _metric_cell(group, "average_fps"),
+        }
+        if speedups:
+            row["Speed-up"] = _speedup(group)
+        row |= {METRIC[name].title: _metric_cell(group, name) for name in ("peak_memory_gb", *evaluated)}
+        rows.append(row)
+    caption = "Means over seeds with 95 % intervals in brackets." + "".join(speedups)
+    if evaluated:
+        caption += f" Evaluation with {one.evaluation_policy} actions."
+    return make_table(caption, rows)
+
+
+def evaluation_table(one: ComparableSet) -> Table:
+    """Evaluated rewards and the gap between training levels and unseen ones."""
+    rows: list[Row] = [
+        {
+            "Group": group_cell(group.label),
+            "Seeds": str(max(group.metrics[name].n for name in _EVALUATION)),
+            "Training levels": _metric_cell(group, "evaluation_train"),
+            "Unseen levels": _metric_cell(group, "evaluation_unseen"),
+            "Gap": _metric_cell(group, "generalization_gap"),
+        }
+        for group in one.groups
+    ]
+    caption = f"Mean reward per episode of the trained policies, {one.evaluation_policy} actions, with 95 % intervals "
+    return make_table(caption + "over seeds. Gap: training minus unseen levels, seed by seed.", rows)
+
+
+def reaching_table(one: ComparableSet) -> Table | None:
+    """Steps and hours to the threshold, None without a threshold."""
+    if one.threshold is None:
+        return None
+    rows: list[Row] = [
+        {
+            "Group": group_cell(group.label),
+            "Seeds that got there": f"{group.metrics['steps_to_reward'].n} of {len(group.runs)}",
+            "Steps": _metric_cell(group, "steps_to_reward"),
+            "Hours": _metric_cell(group, "hours_to_reward"),
+        }
+        for group in one.groups
+    ]
+    caption = f"To a mean reward of {one.threshold:.2f} over 100 episodes. A mean is given only where all seeds got "
+    return make_table(caption + "there: leaving out those that did not would flatter.", rows)
+
+
+def difference_blocks(one: ComparableSet) -> Iterator[Block]:
+    """The settings that distinguish the groups."""
+    settings = [{key: setting_text(value) for key, value in group.settings.items()} for group in one.groups]
+    known = dict.fromkeys(key for values in settings for key in values)
+    keys = [key for key in known if len({values.get(key, "–") for values in settings}) > 1]
+    if not keys:
+        yield Text("One group: nothing to tell apart." if len(one.groups) == 1 else "The groups differ in their mode.")
+        return
+    shown, others = keys[:_MOST_DIFFERENCES], keys[_MOST_DIFFERENCES:]
+    rows = [
+        (group_cell(group.label), *(Cell(values.get(key, "–")) for key in shown))
+        for group, values in zip(one.groups, settings, strict=True)
+    ]
+    yield Table("Settings in which groups differ.", ("Group", *map(plain, shown)), tuple(rows))
+    if others:
+        yield Text(f"They differ further in: {', '.join(map(plain, others))}.")
+
+
+def set_table(sets: Sequence[ComparableSet]) -> Table:
+    """A row for each set."""
+    rows: list[Row] = [
+        {
+            "Set": f"{number}. {one.title}",
+            "Runs": str(sum(len(group.runs) for group in one.groups)),
+            "Winner in speed": _winner(one, "average_fps"),
+            "Winner in reward": _winner(one, one.reward_metric),
+            "Reward": METRIC[one.reward_metric].title,
+        }
+        for number, one in enumerate(sets, 1)
+    ]
+    caption = "What was compared, and who is ahead where that can be told; runs of different sets are never pooled."
+    return make_table(caption, rows, "lrlll")
+
+
+def game_table(scores: GameScores) -> Table:
+    """A row for each group with its normalised scores over games."""
+    count = len(scores.games)
+    rows = []
+    for one in scores.groups:
+        row = {"Group": group_cell(one.group), "Games": Cell(f"{len(one.scores)} of {count}")}
+        for title, value, interval in (("Mean", one.mean, one.mean_interval), ("IQM", one.iqm, one.iqm_interval)):
+            known = _interval_cell(number_text(value, ".2f"), interval, ".2f")
+            row[title] = Cell("n/a", "not all games") if value is None else known
+        rows.append(row)
+    word = "final reward" if scores.metric == "final_reward" else "evaluation on unseen levels"
+    caption = f"Normalised score over {count} games ({', '.join(scores.games)}; {scores.levels}): {word}, "
+    caption += "0 for a policy that sees nothing, 1 for the published maximum, with 95 % intervals. "
+    caption += "Mean: of the games’ means; IQM: of all seeds of all games."
+    return make_table(caption, rows)
+
+
+def winner_table(one: ComparableSet) -> Table:
+    """The winner on each metric that pairs are tested on, where there is one."""
+    bests = {name: _best(one, name) for name in dict.fromkeys(pair.metric for pair in one.pairs)}
+    rows: list[Row] = [
+        {
+            "Metric": METRIC[name].title,
+            "Best mean": group_cell(best.label),
+            "Value": _metric_cell(best, name),
+            "Winner": _winner(one, name),
+        }
+        for name, best in bests.items()
+        if best
+    ]
+    caption = "A group wins only where the interval of its difference from every other group leaves zero out, after "
+    return make_table(caption + "correction for the number of pairs.", rows, "llrl")
+
+
+def _best(one: ComparableSet, metric: str) -> Group | None:
+    means = [(group.metrics[metric].mean, group) for group in one.measured]
+    known = [(mean if METRIC[metric].higher_is_better else -mean, group) for mean, group in means if mean is not None]
+    return max(known, key=lambda item: item[0])[1] if known else None
+
+
+def _winner(one: ComparableSet, metric: str) -> Cell:
+    """The winner on a metric, or why there is none."""
+    best = _best(one, metric)
+    pairs = [pair for pair in one.pairs if best and pair.metric == metric and best.label in (pair.first, pair.second)]
+    if not best or not pairs:
+        return Cell("n/a (nothing to compare)")
+    if all(pair.winner == best.label for pair in pairs):
+        return Cell(best.label, group=True, strong=True)
+    level = [pair for pair in pairs if NOT_SHOWN in pair.verdict]
+    untested = [pair for pair in pairs if pair.winner is None and pair not in level]
+    names = [pair.other(best.label) for pair in level]
+    others = listed(names) if len(names) in (1, 2) else f"{len(names)} others"
+    parts = [NOT_SHOWN if len(level) == len(pairs) else f"{NOT_SHOWN} from {others}"] if level else []
+    parts += [untested[0].verdict if len(untested) == len(pairs) else f"{len(untested)} not tested"] if untested else []
+    return Cell("; ".join(parts))
+
+
+def pair_table(one: ComparableSet, most: int) -> Table | None:
+    """All pairs on all metrics; of more than `most` on a metric those with the lowest p; None without pairs."""
+    shown: list[Pair] = []
+    count = 0
+    for name in dict.fromkeys(pair.metric for pair in one.pairs):
+        pairs = [pair for pair in one.pairs if pair.metric == name]
+        count = max(count, len(pairs))
+        if len(pairs) > most:
+            pairs = sorted(pairs, key=lambda pair: (pair.holm_p is None, pair.holm_p or 0.0))[:most]
+        shown += pairs
+    if not shown:
+        return None
+    caption = "Welch’s test on the seeds’ values, with Holm’s correction for all pairs of a metric."
+    if count > most:
+        caption += f" The {most} clearest of {count:,} pairs for each metric; comparison.json has all of them."
+    return make_table(caption, [_pair_row(pair) for pair in shown], "llrrrrrl")
+
+
+def _pair_row(pair: Pair) -> Row:
+    form = METRIC[pair.metric].form
+    return {
+        "Metric": METRIC[pair.metric].title,
+        "First − second": f"{pair.first}\n− {pair.second}",
+        "Difference": with_minus(number_text(pair.difference, f"+{form}")),
+        "95 % interval": with_minus(interval_text(pair.interval, form).strip("[]")),
+        "p": p_text(pair.p),
+        "p (Holm)": p_text(pair.holm_p),
+        "Hedges’ g": with_minus(number_text(pair.effect, ".2f")),
+        "Verdict": Cell(pair.verdict, strong=pair.winner is not None),
+    }
+
+
+def group_cell(label: str) -> Cell:
+    """The name of a group, marked with its colour."""
+    return Cell(label, group=True)
+
+
+def _metric_cell(group: Group, metric: str) -> Cell:
+    found = _interval_cell(metric_text(group, metric), group.metrics[metric].interval, METRIC[metric].form)
+    return Cell(found.text, "\n".join(part for part in (found.detail, known_seeds(group, metric)) if part))
+
+
+def _interval_cell(text: str, interval: Interval | None, form: str) -> Cell:
+    """A value with its interval; one that is n/a has none."""
+    if text == "n/a":
+        return Cell(text)
+    return Cell(with_minus(text), with_minus(interval_text(interval, form)) if interval else "[n/a]")
+
+
+def _seeds(group: Group) -> Cell:
+    failed = f"{len(group.failed)} failed" + ("" if group.valid else ": invalid") if group.failed else ""
+    return Cell(str(len(group.runs)), failed)
+
+
+def _speedup(group: Group) -> Cell:
+    if not group.speedup:
+        return Cell("–")
+    return _interval_cell(f"{group.speedup.value:.2f}×", group.speedup.interval, ".2f")

@@ -1,0 +1,114 @@
+"""`compare_results.py`: a sequential and a parallel run side by side, as a table and texts of a fixed form."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from rlcb.analysis.comparison import compare
+from rlcb.analysis.grouping import differences
+from rlcb.analysis.load import find_runs, is_run, load_run, load_runs
+from rlcb.analysis.plots import IMAGE_FORMATS, as_image, figure_four_panels
+from rlcb.analysis.run import Run
+from rlcb.console import note, warn
+from rlcb.errors import UsageError
+from rlcb.files import write_whole
+from rlcb.report.compare import make_folder
+from rlcb.report.render import render
+
+_MODES = ("sequential", "parallel")
+_ONE_SEED = "One seed each: intervals of the differences are n/a; rlcb compare takes any number of runs"
+
+
+def compare_two(sequential: str | None, parallel: str | None, newest: Path | None, output: Path) -> int:
+    """`compare_results.py`: a sequential and a parallel run side by side, or one of them alone."""
+    if output.suffix.lower() not in IMAGE_FORMATS:
+        raise UsageError(f"--output {output}: the name of a picture must end in {', '.join(IMAGE_FORMATS)}")
+    given = dict(zip(_MODES, (sequential, parallel), strict=True))
+    chosen = {mode: _named_run(mode, name) for mode, name in given.items() if name}
+    if newest and len(chosen) < len(_MODES):
+        chosen = {**_newest_runs(newest), **chosen}
+    if not chosen:
+        raise UsageError("say which runs: --sequential DIR, --parallel DIR, or both")
+    runs = {mode: chosen[mode] for mode in _MODES if mode in chosen}
+    for run in runs.values():
+        if run.problems:
+            warn(f"{run.name}: used, but {'; '.join(run.problems)}")
+    make_folder(output.parent)
+    sets, remarks = compare(list(runs.values())).sets, _remarks(runs)
+    title = sets[0].title if len(sets) == 1 else "; ".join(remarks)
+    picture = figure_four_panels([group for one in sets for group in one.groups], title)
+    report = output.with_name("comparison_report.txt")
+    write_whole(output, as_image(picture, output.suffix.lower()))
+    write_whole(report, two_run_report(runs, {mode: given[mode] or run.name for mode, run in runs.items()}).encode())
+    print(two_run_table(runs), *remarks, f"Written: {output}", f"Written: {report}", sep="\n", flush=True)
+    return 0
+
+
+def _named_run(mode: str, name: str) -> Run:
+    """The run that a flag names, which must be of the flag's mode."""
+    path = Path(name)
+    if not path.is_dir() or not is_run(path):
+        below = len(find_runs(path, lambda _: None))
+        what = f"holds {below} runs, name one of them or use rlcb compare" if below else "holds no run"
+        raise UsageError(f"--{mode} {name}: {what if path.is_dir() else 'no such directory'}")
+    run = load_run(path)
+    if run.mode != mode:
+        raise UsageError(f"--{mode} {name}: is a {run.mode} run; use --{run.mode}, or rlcb compare for any two runs")
+    return run
+
+
+def _newest_runs(folder: Path) -> dict[str, Run]:
+    """The newest run below a folder and the newest of its algorithm in the other mode, finished ones first."""
+    if not folder.is_dir():
+        raise UsageError(f"{folder}: no such directory: there are no runs to compare yet; make train-timed makes one")
+    runs = sorted(load_runs([folder], warn), key=lambda run: (run.status == "finished", run.ended), reverse=True)
+    newest = runs[0]
+    other_mode = "parallel" if newest.mode == "sequential" else "sequential"
+    others = [run for run in runs if (run.mode, run.algorithm) == (other_mode, newest.algorithm)]
+    if not others:
+        missing = f"no {other_mode} {newest.algorithm.upper()} run below {folder}: {newest.name} is shown alone"
+        note(f"{missing}; `rlcb train {newest.algorithm} --mode {other_mode}` makes one")
+        return {newest.mode: newest}
+    other = next((run for run in others if run.env == newest.env), others[0])
+    return {newest.mode: newest, other.mode: other}
+
+
+def two_run_table(runs: Mapping[str, Run]) -> str:
+    """The table on screen, a column for each mode that there is a run of."""
+    return render("two_runs_table.txt", runs=runs, gains=_gains(runs))
+
+
+def two_run_report(runs: Mapping[str, Run], directories: Mapping[str, str]) -> str:
+    """The text of comparison_report.txt; `directories`: those of the runs, as they were given."""
+    remarks = [line for line in _remarks(runs) if line != _ONE_SEED]
+    return render("two_runs_report.txt", runs=runs, directories=directories, gains=_gains(runs), remarks=remarks)
+
+
+def _remarks(runs: Mapping[str, Run]) -> list[str]:
+    """What limits the conclusions from the table."""
+    found = [f"Not comparable: {item}" for item in _incomparable(runs)]
+    found += [f"{run.label}, {run.status}: {run.reason}" for run in runs.values() if run.status != "finished"]
+    return found or ([_ONE_SEED] if len(runs) > 1 else [])
+
+
+def _incomparable(runs: Mapping[str, Run]) -> list[str]:
+    """In which ways the second run differs from the first; empty for one run."""
+    first, *others = runs.values()
+    found = [difference for run in others for difference in differences(run.task, first.task)]
+    algorithms = (run.algorithm.upper() for run in others if run.algorithm != first.algorithm)
+    return found + [f"other algorithm: {name}, not {first.algorithm.upper()}" for name in algorithms]
+
+
+def _gains(runs: Mapping[str, Run]) -> dict[str, str]:
+    """Speed-up and efficiency gain, n/a unless the runs differ in nothing but mode and budget; empty for one run."""
+    if len(runs) < 2:
+        return {}
+    unlike = [item for item in _incomparable(runs) if not item.startswith("other budget")]
+    ratios: list[float | None] = []
+    for name in ("average_fps", "timesteps_per_hour"):
+        below, above = (getattr(runs[mode].metrics, name) for mode in _MODES)
+        ratios.append(above / below if above and below and not unlike else None)
+    speedup, gain = ratios
+    return {
+        "speedup": "n/a" if speedup is None else f"{speedup:.2f}x",
+        "gain": "n/a" if gain is None else f"{100 * (gain - 1):.1f}%",
+    }
