@@ -45,14 +45,14 @@ def flags_of(algorithm: str, division: str) -> list[str]:
     return [*flags, str(ENVS // int(workers)), *(["--num-learners", learners] if learners else []), *there]
 
 
-def run_once(algorithm: str, division: str, seconds: float) -> tuple[float, float]:
-    """One run: its speed after the warm-up, and the share of the cores that it kept busy."""
+def run_once(algorithm: str, division: str, seconds: float, tree: Path = REPO) -> tuple[float, float]:
+    """One run with the code in a tree: its speed after the warm-up, and the share of the cores that it kept busy."""
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "rlcb", "train", *flags_of(algorithm, division), *WORK[algorithm]]
         command += ["--duration", str((seconds + WARM_UP_SECONDS) / 3600), "--tensorboard", "false"]
         command += ["--log-interval", "100000", "--output-dir", f"{folder}/run"]
-        environment = {**os.environ, "PYTHONPATH": f"{REPO / 'src'}:{os.environ.get('PYTHONPATH', '')}"}
-        done = subprocess.run(command, cwd=REPO, env=environment, capture_output=True, text=True, check=False)
+        environment = {**os.environ, "PYTHONPATH": f"{tree / 'src'}:{os.environ.get('PYTHONPATH', '')}"}
+        done = subprocess.run(command, cwd=tree, env=environment, capture_output=True, text=True, check=False)
         if done.returncode:
             sys.exit(f"{division} failed: {done.stderr.strip()[-2000:]}")
         log = next(Path(folder).glob("run/logs/*/metrics.jsonl"))
