@@ -1,0 +1,41 @@
+"""docs/troubleshooting.md quotes messages that the program has."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+# A message stands in the first cell of a table's row or at the beginning of an item.
+DOCUMENT = (ROOT / "docs/troubleshooting.md").read_text(encoding="utf-8")
+CELLS = re.findall(r"^\| (`[^|\n]*) \||^- (`[^`\n]+`)", DOCUMENT, re.MULTILINE)
+QUOTED = [text for cell in CELLS for text in re.findall(r"`([^`]+)`", "".join(cell))]
+
+
+def literals() -> str:
+    """All texts in the program's source, with a zero for every value that is formatted into one."""
+    found = [(ROOT / "scripts/setup.sh").read_text(encoding="utf-8")]
+    for path in (ROOT / "_launch.py", *(ROOT / "src").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                found.append(node.value)
+            elif isinstance(node, ast.JoinedStr):
+                parts = (part.value if isinstance(part, ast.Constant) else "\0" for part in node.values)
+                found.append("".join(map(str, parts)))
+    return "\n".join(found)
+
+
+def test_there_are_messages() -> None:
+    assert len(QUOTED) > 40
+
+
+@pytest.fixture(scope="module")
+def source() -> str:
+    return literals()
+
+
+@pytest.mark.parametrize("quoted", QUOTED)
+def test_quoted_messages_exist(quoted: str, source: str) -> None:
+    for part in re.split(r"…|\d+|'[^']*'|;", quoted):  # what is formatted into a message, and where two are joined
+        assert part.strip() in source
