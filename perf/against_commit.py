@@ -10,7 +10,8 @@ import tempfile
 from pathlib import Path
 from statistics import median
 
-from modes import REPO, cpu_model, run_once, usable_cpus
+from modes import REPO, run_once
+from rlcb.hardware import cpu_model, usable_cpus
 
 CASES = (("ppo", "sequential"), ("ppo", "2"), ("impala", "2x2"), ("a2c", "sequential"), ("a2c", "2"), ("a3c", "2"))
 

@@ -1,64 +1,75 @@
-"""Output of a run: lines, and on a terminal a progress bar below them; warnings and notes."""
+"""Output of a run: lines, and on a terminal a progress bar below them; warnings and notes; texts from templates."""
 
 import sys
+import time
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-LINE = "=" * 70  # above and below banners and summaries
+if TYPE_CHECKING:
+    from rich.live import Live
+    from rich.progress import Progress
+
+_DRAW_EVERY = 0.1  # seconds, because drawing costs time
 
 
-class Console:
-    """Prints lines to standard output; on a terminal keeps a bar at the bottom."""
+class Screen:
+    """Prints lines to standard output; on a terminal above something that is redrawn by calls alone.
 
-    def __init__(self, label: str):
-        self._bar = _Bar(label) if sys.stdout.isatty() else None
+    A thread that redraws it would take time from training.
+    """
 
-    def close(self) -> None:
-        """End the bar where it is; later lines follow below it."""
-        if self._bar:
-            self._bar.close()
-            self._bar = None
+    def __init__(self, live: "Live | Progress | None"):
+        """`live`: what is redrawn; None where the output is not a terminal."""
+        self._live = live
+        if live:
+            live.start()
 
     def line(self, text: str) -> None:
-        """Print one line above the bar."""
-        if self._bar:
-            self._bar.line(text)
+        """Print one line."""
+        if self._live:
+            self._live.console.print(text, markup=False, highlight=False, soft_wrap=True)
         else:
             print(text, flush=True)
 
-    def progress(self, fraction: float, detail: str) -> None:
-        """Move the bar, if there is one."""
-        if self._bar:
-            self._bar.move(fraction, detail)
+    def close(self) -> None:
+        """Draw no more; later lines follow below."""
+        if self._live:
+            self._live.stop()
+            self._live = None
 
 
-class _Bar:
-    """A rich progress bar, redrawn by calls alone: a thread for it would take time from training."""
+class Console(Screen):
+    """Lines with a progress bar below them, if this is a terminal."""
 
     def __init__(self, label: str):
-        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+        self._label, self._drawn, self._tenths = label, 0.0, 0
+        self._bar = _make_bar(label) if sys.stdout.isatty() else None
+        super().__init__(self._bar)
 
-        columns = (
-            TextColumn("{task.description}"),
-            BarColumn(),
-            TextColumn("{task.percentage:>3.0f}%"),
-            TimeElapsedColumn(),
-            TextColumn("<"),
-            TimeRemainingColumn(),
-            TextColumn("{task.fields[detail]}"),
-        )
-        self._progress = Progress(*columns, auto_refresh=False)
-        self._task = self._progress.add_task(label, total=1.0, detail="")
-        self._progress.start()
+    def progress(self, fraction: float, detail: str) -> None:
+        """Move the bar, if there is one."""
+        now = time.perf_counter()
+        if self._live and self._bar and (now - self._drawn > _DRAW_EVERY or fraction >= 1):
+            self._drawn = now
+            self._bar.update(self._bar.task_ids[0], completed=min(fraction, 1.0), detail=detail, refresh=True)
 
-    def line(self, text: str) -> None:
-        self._progress.console.print(text, markup=False, highlight=False, soft_wrap=True)
+    def count(self, done: int, planned: int, noun: str) -> None:
+        """Show how much is done: by the bar, elsewhere by a line for every tenth."""
+        self.progress(done / planned, f"{done}/{planned}")
+        tenths = 10 * done // planned
+        if not self._bar and tenths > self._tenths:
+            self._tenths = tenths
+            self.line(f"{self._label}: {done}/{planned} {noun}")
 
-    def move(self, fraction: float, detail: str) -> None:
-        self._progress.update(self._task, completed=min(fraction, 1.0), detail=detail, refresh=True)
 
-    def close(self) -> None:
-        self._progress.stop()
+def _make_bar(label: str) -> "Progress":
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+    percentage, detail = TextColumn("{task.percentage:>3.0f}%"), TextColumn("{task.fields[detail]}")
+    times = (TimeElapsedColumn(), TextColumn("<"), TimeRemainingColumn())
+    bar = Progress(TextColumn("{task.description}"), BarColumn(), percentage, *times, detail, auto_refresh=False)
+    bar.add_task(label, total=1.0, detail="")
+    return bar
 
 
 def timed_lines(metrics: Mapping[str, Any], hours: float) -> str:
@@ -76,6 +87,30 @@ def update_line(metrics: Mapping[str, Any]) -> str:
     mean, std = metrics["rollout/ep_reward_mean"], metrics["rollout/ep_reward_std"]
     reward = "n/a" if mean is None else f"{mean:.2f} ± {std:.2f}"
     return f"Update {metrics['update']} | Step {metrics['step']:,} | FPS: {metrics['time/fps']:.0f} | Reward: {reward}"
+
+
+def filled(template: str, **values: Any) -> str:
+    """A text from a template of rlcb/templates; a value that the template names must be given."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    texts = Environment(loader=PackageLoader("rlcb"), undefined=StrictUndefined, trim_blocks=True)
+    texts.filters |= {"number": _number, "spread": _spread, "interval": interval_text}
+    return texts.get_template(template).render(**values)
+
+
+def _number(value: float | None, form: str, why_not: str = "") -> str:
+    if value is None:
+        return f"n/a ({why_not})" if why_not else "n/a"
+    return format(value, form)
+
+
+def _spread(mean: float | None, deviation: float | None, why_not: str = "") -> str:
+    return _number(mean, ".2f", why_not) if mean is None else f"{mean:.2f} ± {_number(deviation, '.2f')}"
+
+
+def interval_text(interval: tuple[float, float] | None, form: str) -> str:
+    """An interval for a person; n/a where it is not known."""
+    return "n/a" if interval is None else f"{interval[0]:{form}} to {interval[1]:{form}}"
 
 
 def warn(text: str) -> None:

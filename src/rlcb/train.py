@@ -11,7 +11,7 @@ from rlcb.config.load import Given, build_config
 from rlcb.config.plan import Plan, make_plan
 from rlcb.config.registry import ALGORITHMS, DEFAULT_ALGORITHM
 from rlcb.config.schema import Config
-from rlcb.console import LINE, note
+from rlcb.console import filled, note
 from rlcb.envs.families import family_of
 from rlcb.errors import ResourceError, RlcbError, UsageError
 from rlcb.hardware import package_version, prepare_process, resolve_device, usable_cpus
@@ -187,7 +187,7 @@ def _run(request: Request, path: Path, config: Config, mode: str, stop: StopRequ
         outcome = _execute(run, config, plan, request.resume is not None, stop, pool)
         if outcome.status != "interrupted":
             return 0
-        run.event("interrupted", signal=stop.signal, env_steps=outcome.env_steps)
+        run.event("interrupted", signal=stop.signal, env_steps=outcome.progress.env_steps)
         command = request.prog if request.prog.startswith("rlcb") else f"python {request.prog}"
         print(f"Interrupted and saved. Resume with: {command} --resume {run.path}", flush=True)
         return stop.exit_code
@@ -234,34 +234,6 @@ def _print_plan(run: RunDirectory, config: Config, plan: Plan) -> None:
 
 def banner(run: RunDirectory, config: Config, plan: Plan) -> str:
     """What is about to run, for a person."""
-    env, training, parallel = config.env, config.training, run.mode == "parallel"
-    entry, hours = ALGORITHMS[config.algorithm], training.duration_hours
-    kind = "Timed Benchmark" if hours else "Fixed Steps"
-    lines = [LINE, f"{run.algorithm.upper()} {run.mode.capitalize()} Training - {kind}", LINE]
-    lines.append(f"Environment: {env.name}")
-    if family_of(env.name).has_levels:
-        levels = f"{env.num_levels} from {env.start_level}" if env.num_levels else "all"
-        lines.append(f"Levels: {levels}, {env.distribution_mode}")
-    if parallel:
-        lines += [f"Cluster: {config.parallel.cluster}"] if config.parallel.cluster else []
-        lines.append(f"{entry.worker.capitalize()}s: {plan.num_workers}")
-        lines.append(f"Envs per {entry.worker}: {plan.envs_per_worker}")
-        lines += [f"Learners: {plan.num_learners}"] if plan.num_learners else []
-    lines.append(f"{'Total' if parallel else 'Num'} environments: {env.num_envs}")
-    lines.append(f"Rollout: {training.n_steps} steps, {_portions(config, plan)}")
-    if config.minibatch_size < training.batch_size and not entry.whole_rollout:
-        lines.append(f"Note: batch_size {training.batch_size} exceeds the rollout, which is learned from whole")
-    lines.append(f"Duration: {hours:g} hours" if hours else f"Total timesteps: {training.total_timesteps:,}")
-    each = f" per {'learner' if plan.num_learners else 'worker'}" if parallel else ""
-    lines.append(f"Device: {plan.device} (CPU threads{each}: {plan.threads})")
-    lines.append(f"Output: {run.path}")
-    return "\n".join([*lines, LINE])
-
-
-def _portions(config: Config, plan: Plan) -> str:
-    epochs = config.training.n_epochs
-    if plan.execution == "async_gradients":
-        return f"a gradient from each worker's {config.training.n_steps * plan.envs_per_worker} steps"
-    if ALGORITHMS[config.algorithm].whole_rollout:
-        return f"learned from as one batch of {config.minibatch_size}"
-    return f"minibatches of {config.minibatch_size}, {epochs} {'epochs' if epochs > 1 else 'epoch'}"
+    has_levels = family_of(config.env.name).has_levels
+    entry = ALGORITHMS[config.algorithm]
+    return filled("train_banner.txt", run=run, config=config, plan=plan, entry=entry, has_levels=has_levels)

@@ -16,155 +16,136 @@ else:
     _Network = Literal["auto", *networks.NAMES]
 
 # YAML reads 25e6 as a float; here it is a count.
-_Whole = BeforeValidator(lambda value: int(value) if isinstance(value, float) and value.is_integer() else value)
-_Int = Annotated[int, _Whole]
+Whole = BeforeValidator(lambda value: int(value) if isinstance(value, float) and value.is_integer() else value)
+_Int = Annotated[int, Whole]
 
 
-class _Section(BaseModel):
+def setting(default: Any, description: str, **limits: Any) -> Any:
+    """A key's default, what it means, and the limits of its values as pydantic's Field takes them."""
+    return Field(default, description=description, **limits)
+
+
+class Section(BaseModel):
+    """A part of a settings file: nothing unknown in it, nothing converted, nothing changed later."""
+
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
 
 
-class EnvConfig(_Section):
+class EnvConfig(Section):
     """Which environment, how many copies of it, which levels."""
 
-    name: Annotated[str, Field(description="procgen-coinrun-v0, coinrun, … or a Gymnasium id")] = "procgen-coinrun-v0"
-    num_envs: Annotated[_Int, Field(ge=1, le=16384, description="environments stepped together")] = 32
-    seed: Annotated[_Int, Field(ge=0, le=2**31 - 1, description="seed of everything random")] = 42
-    distribution_mode: Annotated[
-        Literal["easy", "hard", "extreme", "memory"], Field(description="Procgen: difficulty of the levels")
-    ] = "easy"
-    num_levels: Annotated[_Int, Field(ge=0, le=2**31 - 1, description="Procgen: levels trained on, 0 for all")] = 200
-    start_level: Annotated[_Int, Field(ge=0, le=2**31 - 1, description="Procgen: first level")] = 0
+    name: str = setting("procgen-coinrun-v0", "procgen-coinrun-v0, coinrun, … or a Gymnasium id")
+    num_envs: _Int = setting(32, "environments stepped together", ge=1, le=16384)
+    seed: _Int = setting(42, "seed of everything random", ge=0, le=2**31 - 1)
+    distribution_mode: Literal["easy", "hard", "extreme", "memory"] = setting(
+        "easy", "Procgen: difficulty of the levels"
+    )
+    num_levels: _Int = setting(200, "Procgen: levels trained on, 0 for all", ge=0, le=2**31 - 1)
+    start_level: _Int = setting(0, "Procgen: first level", ge=0, le=2**31 - 1)
 
 
-class ParallelConfig(_Section):
+class ParallelConfig(Section):
     """How a parallel run is divided; a sequential one ignores this section."""
 
-    num_workers: Annotated[
-        Annotated[int, _Whole, Field(ge=1, le=1024)] | Literal["auto"],
-        Field(description="worker processes; auto: measured on this machine"),
-    ] = 4
-    num_envs_per_worker: Annotated[
-        _Int | None, Field(ge=1, le=16384, description="environments of each worker; null: env.num_envs / num_workers")
-    ] = None
-    backend: Annotated[
-        Literal["shared_memory", "gloo"], Field(description="how gradients cross: one machine's memory, or sockets")
-    ] = "shared_memory"
-    num_learners: Annotated[
-        _Int | None, Field(ge=1, le=1024, description="IMPALA: learner processes; null: decided from the cores")
-    ] = None
-    num_slots: Annotated[
-        _Int | None,
-        Field(ge=1, le=65536, description="IMPALA: rollouts under way, bounds the policy lag; null: 2 per actor"),
-    ] = None
-    policy_update_frequency: Annotated[
-        _Int, Field(ge=1, le=10**6, description="IMPALA: updates between the weights that actors get")
-    ] = 1
-    worker_timeout: Annotated[
-        float, Field(gt=0, le=86400, description="seconds without a sign of life before a worker is replaced")
-    ] = 60.0
-    cluster: Annotated[
-        str | None, Field(description="run on a Ray cluster: its ADDRESS (host:port), auto or local; null: here")
-    ] = None
-    min_workers: Annotated[
-        _Int, Field(ge=1, le=1024, description="on a cluster: with fewer workers left the run is saved and ends")
-    ] = 1
-    insecure: Annotated[bool, Field(description="on a cluster: allow one beyond this machine without a token")] = False
+    num_workers: Annotated[int, Whole, Field(ge=1, le=1024)] | Literal["auto"] = setting(
+        4, "worker processes; auto: measured on this machine"
+    )
+    num_envs_per_worker: _Int | None = setting(
+        None, "environments of each worker; null: env.num_envs / num_workers", ge=1, le=16384
+    )
+    backend: Literal["shared_memory", "gloo"] = setting(
+        "shared_memory", "how gradients cross: one machine's memory, or sockets"
+    )
+    num_learners: _Int | None = setting(None, "IMPALA: learner processes; null: decided from the cores", ge=1, le=1024)
+    num_slots: _Int | None = setting(
+        None, "IMPALA: rollouts under way, bounds the policy lag; null: 2 per actor", ge=1, le=65536
+    )
+    policy_update_frequency: _Int = setting(1, "IMPALA: updates between the weights that actors get", ge=1, le=10**6)
+    worker_timeout: float = setting(60.0, "seconds without a sign of life before a worker is replaced", gt=0, le=86400)
+    cluster: str | None = setting(None, "run on a Ray cluster: its ADDRESS (host:port), auto or local; null: here")
+    min_workers: _Int = setting(1, "on a cluster: with fewer workers left the run is saved and ends", ge=1, le=1024)
+    insecure: bool = setting(False, "on a cluster: allow one beyond this machine without a token")
 
 
-class TrainingConfig(_Section):
+class TrainingConfig(Section):
     """How long, in what batches and with which network to learn."""
 
-    total_timesteps: Annotated[_Int, Field(ge=1, le=10**12, description="environment steps to train for")] = 25_000_000
-    duration_hours: Annotated[
-        float | None, Field(gt=0, le=8760, description="hours to train for, instead of total_timesteps")
-    ] = None
-    n_steps: Annotated[_Int, Field(ge=1, le=65536, description="steps of each environment per rollout")] = 128
-    batch_size: Annotated[_Int, Field(ge=1, le=2**24, description="samples per minibatch")] = 1024
-    micro_batch_size: Annotated[
-        _Int | None, Field(ge=1, le=2**24, description="samples per backward pass: less memory, same gradient")
-    ] = None
-    n_epochs: Annotated[_Int, Field(ge=1, le=1000, description="passes over each rollout")] = 4
-    optimizer: Annotated[Literal["adam", "rmsprop"], Field(description="how gradients move the weights")] = "adam"
-    learning_rate: Annotated[float, Field(gt=0, description="the optimizer's step size")] = 3e-4
-    lr_schedule: Annotated[
-        Literal["constant", "linear"], Field(description="keep the learning rate, or take it down to 0")
-    ] = "constant"
-    adam_eps: Annotated[float, Field(gt=0, le=1, description="Adam's epsilon")] = 1e-5
-    rms_eps: Annotated[float, Field(gt=0, le=10, description="RMSProp's epsilon, added to the root")] = 0.01
-    rms_decay: Annotated[float, Field(ge=0, lt=1, description="RMSProp's memory of squared gradients")] = 0.99
-    gamma: Annotated[float, Field(ge=0, le=1, description="discount of future rewards")] = 0.999
-    gae_lambda: Annotated[
-        float, Field(ge=0, le=1, description="GAE's λ, IMPALA: V-trace's; 0 one step, 1 the whole return")
-    ] = 0.95
-    network: Annotated[_Network, Field(description="auto: nature for images, mlp for vectors")] = "auto"
-    normalize_rewards: Annotated[bool, Field(description="divide rewards by the deviation of the return")] = True
-    reward_norm_gamma: Annotated[
-        float | None, Field(ge=0, le=1, description="discount in the reward normaliser, null for gamma")
-    ] = None
+    total_timesteps: _Int = setting(25_000_000, "environment steps to train for", ge=1, le=10**12)
+    duration_hours: float | None = setting(None, "hours to train for, instead of total_timesteps", gt=0, le=8760)
+    n_steps: _Int = setting(128, "steps of each environment per rollout", ge=1, le=65536)
+    batch_size: _Int = setting(1024, "samples per minibatch", ge=1, le=2**24)
+    micro_batch_size: _Int | None = setting(
+        None, "samples per backward pass: less memory, same gradient", ge=1, le=2**24
+    )
+    n_epochs: _Int = setting(4, "passes over each rollout", ge=1, le=1000)
+    optimizer: Literal["adam", "rmsprop"] = setting("adam", "how gradients move the weights")
+    learning_rate: float = setting(3e-4, "the optimizer's step size", gt=0)
+    lr_schedule: Literal["constant", "linear"] = setting("constant", "keep the learning rate, or take it down to 0")
+    adam_eps: float = setting(1e-5, "Adam's epsilon", gt=0, le=1)
+    rms_eps: float = setting(0.01, "RMSProp's epsilon, added to the root", gt=0, le=10)
+    rms_decay: float = setting(0.99, "RMSProp's memory of squared gradients", ge=0, lt=1)
+    gamma: float = setting(0.999, "discount of future rewards", ge=0, le=1)
+    gae_lambda: float = setting(0.95, "GAE's λ, IMPALA: V-trace's; 0 one step, 1 the whole return", ge=0, le=1)
+    network: _Network = setting("auto", "auto: nature for images, mlp for vectors")
+    normalize_rewards: bool = setting(True, "divide rewards by the deviation of the return")
+    reward_norm_gamma: float | None = setting(None, "discount in the reward normaliser, null for gamma", ge=0, le=1)
 
 
-class PpoConfig(_Section):
+class PpoConfig(Section):
     """The coefficients of PPO's objective."""
 
-    clip_range: Annotated[float, Field(gt=0, le=10, description="how far the policy ratio may move")] = 0.2
-    clip_value: Annotated[bool, Field(description="clip the value's movement by clip_range too")] = False
-    ent_coef: Annotated[float, Field(ge=0, le=10, description="weight of the entropy bonus")] = 0.01
-    vf_coef: Annotated[float, Field(ge=0, le=100, description="weight of the value loss")] = 0.5
-    max_grad_norm: Annotated[float, Field(gt=0, le=1e6, description="gradient norm is clipped to this")] = 0.5
-    normalize_advantages: Annotated[bool, Field(description="per minibatch: mean 0, deviation 1")] = True
+    clip_range: float = setting(0.2, "how far the policy ratio may move", gt=0, le=10)
+    clip_value: bool = setting(False, "clip the value's movement by clip_range too")
+    ent_coef: float = setting(0.01, "weight of the entropy bonus", ge=0, le=10)
+    vf_coef: float = setting(0.5, "weight of the value loss", ge=0, le=100)
+    max_grad_norm: float = setting(0.5, "gradient norm is clipped to this", gt=0, le=1e6)
+    normalize_advantages: bool = setting(True, "per minibatch: mean 0, deviation 1")
 
 
-class ImpalaConfig(_Section):
+class ImpalaConfig(Section):
     """The coefficients of IMPALA's objective, a sum over the samples of a minibatch."""
 
-    vtrace_clip_rho_threshold: Annotated[
-        float, Field(ge=0, le=1e6, description="ρ̄: ratios are cut here in the value targets")
-    ] = 1.0
-    vtrace_clip_c_threshold: Annotated[
-        float, Field(ge=0, le=1e6, description="c̄: ratios are cut here in how far back a surprise reaches")
-    ] = 1.0
-    vtrace_clip_pg_rho_threshold: Annotated[float, Field(ge=0, le=1e6, description="ρ̄ of the policy gradient")] = 1.0
-    ent_coef: Annotated[float, Field(ge=0, le=10, description="weight of the entropy bonus")] = 0.01
-    vf_coef: Annotated[float, Field(ge=0, le=100, description="weight of the value loss")] = 0.5
-    max_grad_norm: Annotated[float, Field(gt=0, le=1e6, description="gradient norm is clipped to this")] = 40.0
+    vtrace_clip_rho_threshold: float = setting(1.0, "ρ̄: ratios are cut here in the value targets", ge=0, le=1e6)
+    vtrace_clip_c_threshold: float = setting(
+        1.0, "c̄: ratios are cut here in how far back a surprise reaches", ge=0, le=1e6
+    )
+    vtrace_clip_pg_rho_threshold: float = setting(1.0, "ρ̄ of the policy gradient", ge=0, le=1e6)
+    ent_coef: float = setting(0.01, "weight of the entropy bonus", ge=0, le=10)
+    vf_coef: float = setting(0.5, "weight of the value loss", ge=0, le=100)
+    max_grad_norm: float = setting(40.0, "gradient norm is clipped to this", gt=0, le=1e6)
 
 
-class A2cConfig(_Section):
+class A2cConfig(Section):
     """The coefficients of the objective of A2C and A3C."""
 
-    ent_coef: Annotated[float, Field(ge=0, le=10, description="weight of the entropy bonus")] = 0.01
-    vf_coef: Annotated[float, Field(ge=0, le=100, description="weight of the value loss")] = 0.5
-    max_grad_norm: Annotated[float, Field(gt=0, le=1e6, description="gradient norm is clipped to this")] = 0.5
-    normalize_advantages: Annotated[bool, Field(description="per update: mean 0, deviation 1")] = False
+    ent_coef: float = setting(0.01, "weight of the entropy bonus", ge=0, le=10)
+    vf_coef: float = setting(0.5, "weight of the value loss", ge=0, le=100)
+    max_grad_norm: float = setting(0.5, "gradient norm is clipped to this", gt=0, le=1e6)
+    normalize_advantages: bool = setting(False, "per update: mean 0, deviation 1")
 
 
-class LoggingConfig(_Section):
+class LoggingConfig(Section):
     """What is written where, and how often."""
 
-    log_interval: Annotated[_Int, Field(ge=1, le=10**9, description="updates between console lines")] = 1
-    save_interval: Annotated[_Int, Field(ge=1, le=10**9, description="updates between checkpoints")] = 100
-    save_every_minutes: Annotated[
-        float | None, Field(gt=0, le=1e6, description="also checkpoint after this much time, null for never")
-    ] = 10.0
-    keep_checkpoints: Annotated[_Int, Field(ge=2, le=10**6, description="newest step checkpoints kept")] = 5
-    tensorboard: Annotated[
-        bool | Literal["auto"], Field(description="write TensorBoard events; auto: if it is installed")
-    ] = "auto"
-    checkpoint_dir: Annotated[str | None, Field(description="null: checkpoints/ in the output directory")] = None
-    log_dir: Annotated[str | None, Field(description="null: logs/ in the output directory")] = None
+    log_interval: _Int = setting(1, "updates between console lines", ge=1, le=10**9)
+    save_interval: _Int = setting(100, "updates between checkpoints", ge=1, le=10**9)
+    save_every_minutes: float | None = setting(
+        10.0, "also checkpoint after this much time, null for never", gt=0, le=1e6
+    )
+    keep_checkpoints: _Int = setting(5, "newest step checkpoints kept", ge=2, le=10**6)
+    tensorboard: bool | Literal["auto"] = setting("auto", "write TensorBoard events; auto: if it is installed")
+    checkpoint_dir: str | None = setting(None, "null: checkpoints/ in the output directory")
+    log_dir: str | None = setting(None, "null: logs/ in the output directory")
 
 
-class HardwareConfig(_Section):
+class HardwareConfig(Section):
     """Where the tensors live and how many threads work on them."""
 
-    device: Annotated[Literal["cpu", "cuda", "auto"], Field(description="auto: cuda where there is one")] = "cpu"
-    num_threads: Annotated[
-        _Int | None, Field(ge=1, le=1024, description="CPU threads, null for what this machine allows")
-    ] = None
+    device: Literal["cpu", "cuda", "auto"] = setting("cpu", "auto: cuda where there is one")
+    num_threads: _Int | None = setting(None, "CPU threads, null for what this machine allows", ge=1, le=1024)
 
 
-class Config(_Section):
+class Config(Section):
     """A whole run. `algorithm` selects one of the algorithms' sections; it is not written in files."""
 
     algorithm: Annotated[str, Field(exclude=True)] = DEFAULT_ALGORITHM

@@ -3,16 +3,15 @@
 from typing import TYPE_CHECKING, Any
 
 from rlcb.config.schema import EnvConfig
-from rlcb.console import note
+from rlcb.console import filled, note
 from rlcb.envs.families import family_of, make_env
 from rlcb.errors import UsageError
 from rlcb.evaluation.request import Request, check_request
-from rlcb.evaluation.results import LINE, EvaluationFile, default_file
+from rlcb.evaluation.results import EvaluationFile, default_file
 from rlcb.hardware import prepare_process, resolve_device
 from rlcb.signals import StopRequest
 
 if TYPE_CHECKING:  # these import torch, which must not happen before the number of threads is set
-    from rlcb.envs.base import EnvSpec
     from rlcb.evaluation.policy import LoadedPolicy
 
 
@@ -28,7 +27,7 @@ def evaluate(request: Request, titled: bool = False) -> int:
     import torch
 
     from rlcb.evaluation.evaluator import Evaluator
-    from rlcb.evaluation.policy import build_policy, environment_for, find_policy
+    from rlcb.evaluation.policy import build_policy, environment_for, find_policy, shape_words
 
     torch.set_num_threads(threads)
     device = resolve_device(request.device, threads)
@@ -39,7 +38,8 @@ def evaluate(request: Request, titled: bool = False) -> int:
     file = EvaluationFile(request.output or default_file(trained.path), trained.header())
     evaluator = Evaluator(request, policy, spec.num_actions, device, threads, file, stop)
     window = _window(request, tracks[0][1])
-    print(_header(request, trained, env, spec, device, titled), flush=True)
+    header = {"shape": shape_words(spec), "num_actions": spec.num_actions, "device": device, "titled": titled}
+    print(filled("evaluation_header.txt", request=request, trained=trained, env=env, **header), flush=True)
     if window:
         evaluator.show(window, tracks[0][1])
     title = f"{trained.algorithm.upper()} Evaluation Results" if titled else "Evaluation Results"
@@ -85,26 +85,3 @@ def _tracks(request: Request, trained: "LoadedPolicy", env: EnvConfig) -> list[t
     if not env.num_levels:
         wanted = wanted[:1]
     return [(levels, unseen if levels == "unseen" else env) for levels in wanted]
-
-
-def _header(
-    request: Request, trained: "LoadedPolicy", env: EnvConfig, spec: "EnvSpec", device: str, titled: bool
-) -> str:
-    """What is about to be played, for a person."""
-    from rlcb.evaluation.policy import shape_words
-
-    name = trained.algorithm.upper()
-    return "\n".join(
-        [
-            *([LINE, f"Evaluating {name} Agent", LINE] if titled else []),
-            f"Environment: {env.name}",
-            f"Observation shape: {shape_words(spec)}",
-            f"Number of actions: {spec.num_actions}",
-            f"Device: {device}",
-            f"Checkpoint: {trained.path}",
-            *([f"Algorithm: {name}", "-" * len(LINE)] if titled else [""]),
-            f"{'✓ ' if titled else ''}Loaded checkpoint from: {trained.path} ({trained.env_steps:,} steps)",
-            f"Playing: {request.policy} policy, seed {request.seed}",
-            "",
-        ]
-    )

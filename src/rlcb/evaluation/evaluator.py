@@ -1,7 +1,6 @@
 """Plays a policy's episodes, then writes and prints their metrics; also shows or films some."""
 
 import contextlib
-import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -12,12 +11,12 @@ import torch
 from torch import nn
 
 from rlcb.config.schema import EnvConfig
-from rlcb.console import Console, warn
+from rlcb.console import Console, filled, interval_text, warn
 from rlcb.envs.families import make_env
 from rlcb.errors import ResourceError
-from rlcb.evaluation.play import Actor, Tally, default_num_envs, play, quotas_of, seeds_of
+from rlcb.evaluation.play import Actor, default_num_envs, play, quotas_of, seeds_of
 from rlcb.evaluation.request import Request
-from rlcb.evaluation.results import Evaluation, EvaluationFile, evaluation_of, interval_words, results_block
+from rlcb.evaluation.results import EvaluationFile, evaluation_of
 from rlcb.evaluation.video import FPS, MAX_FRAMES, Frame, show, watch, write_video
 from rlcb.signals import StopRequest
 
@@ -56,39 +55,29 @@ class Evaluator:
         started = written = time.perf_counter()
         stored = 0
         with (
-            contextlib.closing(_Progress()) as progress,
+            contextlib.closing(Console("Evaluating")) as console,
             contextlib.closing(play(env, self.actor(acting), quotas_of(self.request.num_episodes, num_envs))) as steps,
         ):
             for tally in steps:
                 now = time.perf_counter()
-                progress.move(tally.finished, tally.planned, now)
+                console.count(tally.finished, tally.planned, "episodes")
                 self._cut = self.stop.signal is not None and tally.finished < tally.planned
                 if self._cut:
                     break
                 if now - written >= WRITE_EVERY and stored < tally.finished < tally.planned:
-                    self.file.put(self._metrics(levels, config, tally, now - started))
+                    self.file.put(evaluation_of(self.request, levels, config, tally, now - started))
                     written, stored = now, tally.finished
         if tally.finished:
-            evaluation = self._metrics(levels, config, tally, time.perf_counter() - started)
+            evaluation = evaluation_of(self.request, levels, config, tally, time.perf_counter() - started)
             self._gaps = self.file.put(evaluation)
             self._stored = True
-            print(f"\n{results_block(evaluation, tally.planned, title)}", flush=True)
-
-    def _metrics(self, levels: str, config: EnvConfig, tally: Tally, seconds: float) -> Evaluation:
-        played = {
-            "levels": levels,
-            "policy": self.request.policy,
-            "seed": self.request.seed,
-            "num_envs": len(tally.quotas),
-            "complete": tally.finished == tally.planned,
-        }
-        return evaluation_of(config, played, tally.rewards, tally.lengths, tally.completed, tally.steps, seconds)
+            print(filled("evaluation.txt", title=title, planned=tally.planned, **evaluation), flush=True)
 
     def conclude(self, env: EnvConfig) -> None:
         """Print the difference between train and unseen levels, and where the results are."""
         for gap in self._gaps:
             if self.request.levels == "both" and [gap["env"], gap["policy"]] == [env.name, self.request.policy]:
-                interval = interval_words(gap["ci95"])
+                interval = interval_text(gap["ci95"], ".2f")
                 print(f"Generalization Gap (train - unseen): {gap['gap']:.2f} (95% interval {interval})", flush=True)
         if not self._stored:
             print("Interrupted before an episode had finished: nothing was written", flush=True)
@@ -126,27 +115,3 @@ class Evaluator:
                 raise ResourceError(problem)
             warn(problem)
         return self.stop.exit_code if self._cut else 0
-
-
-class _Progress:
-    """A bar on a terminal, elsewhere a plain line for every tenth of the episodes."""
-
-    def __init__(self) -> None:
-        self._console = Console("Evaluating")
-        self._bar = sys.stdout.isatty()
-        self._drawn = 0.0  # when
-        self._tenth = 0
-
-    def move(self, finished: int, planned: int, now: float) -> None:
-        """Show how many episodes are done, not at every step because drawing costs time."""
-        if self._bar and (now - self._drawn > 0.1 or finished == planned):
-            self._drawn = now
-            self._console.progress(finished / planned, f"{finished}/{planned}")
-        tenth = 10 * finished // planned
-        if not self._bar and tenth > self._tenth:
-            self._tenth = tenth
-            self._console.line(f"Evaluating: {finished}/{planned} episodes")
-
-    def close(self) -> None:
-        """End the bar."""
-        self._console.close()

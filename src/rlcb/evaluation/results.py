@@ -1,11 +1,11 @@
-"""Metrics of an evaluation: mean, intervals, scores; the JSON file beside the checkpoint and the block on screen."""
+"""Metrics of an evaluation: mean, intervals, scores; the JSON file beside the checkpoint."""
 
 import json
 import math
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,12 +14,15 @@ from rlcb.config.schema import EnvConfig
 from rlcb.console import warn
 from rlcb.envs.families import family_of, has_success, normalized_score
 from rlcb.errors import ResourceError
+from rlcb.evaluation.request import Request
 from rlcb.files import write_json
+
+if TYPE_CHECKING:  # it imports torch
+    from rlcb.evaluation.play import Tally
 
 Evaluation = dict[str, Any]
 Interval = tuple[float, float] | None
 SCHEMA = 1
-LINE = "=" * 60
 _NORMAL_95 = 1.959963984540054  # the normal distribution's 97.5 % point
 
 
@@ -57,31 +60,24 @@ def sample_deviation(values: Sequence[float]) -> float | None:
     return float(np.std(values, ddof=1)) if min(values) < max(values) else 0.0
 
 
-def evaluation_of(
-    env: EnvConfig,
-    played: dict[str, Any],
-    rewards: list[float],
-    lengths: list[int],
-    completed: list[bool],
-    steps: int,
-    seconds: float,
-) -> Evaluation:
-    """All metrics of the episodes; `played` says how they were played (levels, policy, seed, …)."""
+def evaluation_of(request: Request, levels: str, env: EnvConfig, tally: "Tally", seconds: float) -> Evaluation:
+    """All metrics of the episodes that were played on these levels."""
     has_levels = family_of(env.name).has_levels
     mode = env.distribution_mode if has_levels else None
+    rewards, lengths, completed = tally.rewards, tally.lengths, tally.completed
     mean, successes = float(np.mean(rewards)), sum(completed)
     success = has_success(env.name)
     return {
         "env": env.name,
-        "levels": played["levels"],
+        "levels": levels,
         "num_levels": env.num_levels if has_levels else None,
         "start_level": env.start_level if has_levels else None,
         "distribution_mode": mode,
-        "policy": played["policy"],
-        "seed": played["seed"],
-        "num_envs": played["num_envs"],
+        "policy": request.policy,
+        "seed": request.seed,
+        "num_envs": len(tally.quotas),
         "episodes": len(rewards),
-        "complete": played["complete"],
+        "complete": tally.finished == tally.planned,
         "mean_reward": mean,
         "std_reward": sample_deviation(rewards),
         "min_reward": min(rewards),
@@ -93,7 +89,7 @@ def evaluation_of(
         "success_rate": successes / len(completed) if success else None,
         "success_ci95": share_interval(successes, len(completed)) if success else None,
         "seconds": round(seconds, 3),
-        "fps": steps / seconds,
+        "fps": tally.steps / seconds,
         "rewards": rewards,
         "lengths": lengths,
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -164,42 +160,3 @@ class EvaluationFile:
         except (OSError, ValueError, KeyError, TypeError) as error:
             warn(f"{self.path}: earlier evaluations cannot be read and are replaced ({type(error).__name__}: {error})")
             return []
-
-
-def results_block(evaluation: Evaluation, planned: int, title: str) -> str:
-    """The block of one evaluation on the screen."""
-    e = evaluation
-    partial = "" if e["complete"] else f" of {planned} (stopped early: short episodes are over-represented)"
-    lines = [
-        LINE,
-        title,
-        LINE,
-        f"Episodes: {e['episodes']}{partial}",
-        f"Mean Reward: {_spread(e['mean_reward'], e['std_reward'])}",
-        f"Min/Max Reward: {e['min_reward']:.2f} / {e['max_reward']:.2f}",
-        f"Mean Episode Length: {_spread(e['mean_length'], e['std_length'])}",
-        f"95% Interval of the Mean: {interval_words(e['ci95'])}",
-    ]
-    if e["num_levels"] is not None:
-        lines.append(f"Levels: {levels_words(e['levels'], e['num_levels'], e['start_level'])}")
-    if e["normalized_score"] is not None:
-        lines.append(f"Normalized Score: {e['normalized_score']:.3f}")
-    if e["success_rate"] is not None:
-        interval = interval_words(e["success_ci95"], ".3f")
-        lines.append(f"Success Rate: {e['success_rate']:.3f} (95% interval {interval})")
-    lines.append(f"Speed: {e['fps']:,.0f} steps/s ({e['seconds']:.1f} s)")
-    return "\n".join([*lines, LINE])
-
-
-def levels_words(levels: str, num_levels: int, start_level: int) -> str:
-    """Which levels these are: 'train, 200 from 0'."""
-    return f"{levels}, {f'{num_levels} from {start_level}' if num_levels else 'all there are'}"
-
-
-def interval_words(interval: Interval, form: str = ".2f") -> str:
-    """An interval for a person; n/a where it is not known."""
-    return "n/a" if interval is None else f"{interval[0]:{form}} to {interval[1]:{form}}"
-
-
-def _spread(mean: float, deviation: float | None) -> str:
-    return f"{mean:.2f} ± " + ("n/a" if deviation is None else f"{deviation:.2f}")

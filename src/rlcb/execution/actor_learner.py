@@ -1,8 +1,7 @@
 """Actors and learners (IMPALA): actors fill rollout slots, learners update from full ones, neither waits for a round.
 
 The supervisor hands slots out, orders an update whenever enough of them are full and records what the learners report.
-An actor that dies is replaced by one with new environments. Learners are replaced together: they go on from the last
-update that was reported, whose weights and moments lie in shared memory, and whose rollouts are still in the slots.
+An actor that dies is replaced by one with new environments.
 """
 
 import os
@@ -11,60 +10,40 @@ from collections import Counter, deque
 from dataclasses import astuple, fields, replace
 from typing import NoReturn
 
-from rlcb.comm.pool import WorkerDied, WorkerHandle, WorkerPool
+from rlcb.comm.pool import WorkerDied, WorkerHandle
 from rlcb.comm.rollout_slots import SlotBook
 from rlcb.comm.tickets import Filled
 from rlcb.execution.job import Job
-from rlcb.execution.messages import (
-    ActorSetup,
-    GetShared,
-    Learn,
-    Learned,
-    LearnerSetup,
-    LearnerState,
-    SharedMemory,
-    Started,
-)
+from rlcb.execution.learner_group import ORDERS_AHEAD, LearnerGroup
+from rlcb.execution.messages import ActorSetup, Learned, SharedMemory, Started
 from rlcb.execution.schedule import Schedule, ending
-from rlcb.execution.supervisor import Supervisor, drain, poll
-from rlcb.run.state import Progress, RunState, SharedState, UpdateReport
+from rlcb.execution.supervisor import Supervisor, poll
+from rlcb.run.state import RunState, SharedState, UpdateReport
 
-_ORDERS_AHEAD = 2  # updates that the learners know of: the one under way and the next
-_LEARNERS = 0  # their one place in the restart budget: they are replaced together
 _ACTOR_TIMES = ("env", "acting", "waiting")
 
 
 class ActorLearner:
     """Runs actors and learners to the end of the run."""
 
-    def __init__(self, job: Job):
+    def __init__(self, job: Job, checkpoint: SharedState | None):
         self.config, self.plan, self.recorder, self.stop = job.config, job.plan, job.recorder, job.stop
-        plan = job.plan
-        self._actors = Supervisor("actor", plan.num_workers, job)
-        # Learners share memory with this process, wherever the actors are.
-        self._learners = Supervisor("learner", plan.num_learners, job, WorkerPool())
         self._memory = SharedMemory(*(os.memfd_create(f"rlcb-{field.name}") for field in fields(SharedMemory)))
-        self._book = SlotBook(plan.num_slots, per_update=plan.num_workers)
+        self._descriptors = astuple(self._memory)
+        self._actors = Supervisor("actor", job.plan.num_workers, job)
+        self._learners = LearnerGroup(job, self._memory, self._descriptors, checkpoint)
+        self._first = self._learners.ordered  # updates before this stretch of the run
+        self._book = SlotBook(job.plan.num_slots, per_update=job.plan.num_workers)
         self._queue: deque[WorkerHandle] = deque()  # actors without a slot, in the order in which they became idle
-        self._orders: deque[Learn] = deque()  # updates to do
-        self._told = 0  # of which the learners know
-        self._ordered = 0  # updates ordered since the run began
-        self._shared: SharedState | None = None  # the learners' last one that was sent
-        self._asked = False  # for the one that the run ends with
-        self._previous: LearnerState | None = None  # where replaced learners would have to go on from
         self._actor_seconds = Counter[str]()  # since the last update
         self._schedule: Schedule | None = None  # once everybody is ready
         self._mark = self._update_seconds = 0.0
 
-    def run(self, checkpoint: SharedState | None) -> None:
+    def run(self) -> None:
         """Start everybody, keep them busy, record what they report, until the run is over."""
-        self._checkpoint = checkpoint
-        self._progress = checkpoint.progress.copy() if checkpoint else Progress()
-        self._first = self._ordered = self._progress.updates
         try:
-            self._start_learners()
             while self.recorder.ending is None:
-                if story := self._actors.fill(self._actor_setup, astuple(self._memory)):
+                if story := self._actors.fill(self._actor_setup, self._descriptors):
                     self._give_up(story)
                 if self._schedule is None:
                     self._begin_when_ready()
@@ -72,15 +51,13 @@ class ActorLearner:
                     self._hand_out_slots(self._schedule)
                     self._order_updates(self._schedule)
                     self._finish_when_done(self._schedule)
-                for worker, message in poll(self._actors, self._learners):
+                for worker, message in poll(self._actors, self._learners.supervisor):
                     self._take(worker, message)
         finally:
             self._actors.end()
-            self._learners.end()
-            for descriptor in astuple(self._memory):
+            self._learners.supervisor.end()
+            for descriptor in self._descriptors:
                 os.close(descriptor)
-
-    # Starting
 
     def _actor_setup(self, place: int) -> ActorSetup:
         return ActorSetup(
@@ -94,33 +71,15 @@ class ActorLearner:
             seed_key=self._actors.seed_key(place, self._first),
         )
 
-    def _start_learners(self) -> None:
-        """Start all of them: those left of an earlier group could not agree with new ones."""
-        self._told, self._asked = 0, False
-        setup = LearnerSetup(
-            config=self.config,
-            rank=0,
-            num_threads=self.plan.threads,
-            num_actors=self.plan.num_workers,
-            envs_per_actor=self.plan.envs_per_worker,
-            num_slots=self.plan.num_slots,
-            memory=self._memory,
-            generation=self._learners.control.next_generation(),
-            dumps=self.recorder.run.path.resolve(),
-            checkpoint=self._checkpoint,
-            previous=self._previous,
-        )
-        for rank in range(self.plan.num_learners):
-            self._learners.start(rank, replace(setup, rank=rank), astuple(self._memory))
-
     def _begin_when_ready(self) -> None:
         """Once all have said that they are ready, training is measured."""
-        if not (self._actors.all_ready and self._learners.all_ready) or self._shared is None:
+        if not (self._actors.all_ready and self._learners.is_ready):
             return
         self._schedule = Schedule(self.config, zero=time.perf_counter() - self.recorder.seconds)
         self._mark = self._schedule.now()
-        fresh = self._progress.updates == 0
-        self._record(UpdateReport(0, self._progress, self._mark, shared=self._shared if fresh else None))
+        progress = self._learners.progress
+        shared = None if progress.updates else self._learners.shared
+        self._record(UpdateReport(0, progress, self._mark, shared=shared))
 
     # Working
 
@@ -133,20 +92,17 @@ class ActorLearner:
             self._actors.send(self._queue.popleft(), ticket)
 
     def _order_updates(self, schedule: Schedule) -> None:
-        """Decide on the next updates as soon as their rollouts are there, and let the learners know."""
-        while len(self._orders) < _ORDERS_AHEAD and not self._is_over(schedule) and (tickets := self._book.take()):
-            rate = schedule.learning_rate(schedule.fraction(self._ordered * self.config.rollout_size))
-            self._ordered += 1
-            self._orders.append(Learn(tickets, rate, schedule.save_due(self._ordered)))
-        while self._told < len(self._orders) and self._learners.all_ready:
-            for learner in self._learners.workers.values():
-                self._learners.send(learner, self._orders[self._told])
-            self._told += 1
+        """Order the next updates as soon as their rollouts are there."""
+        learners = self._learners
+        while len(learners.orders) < ORDERS_AHEAD and not self._is_over(schedule) and (tickets := self._book.take()):
+            rate = schedule.learning_rate(schedule.fraction(learners.ordered * self.config.rollout_size))
+            learners.order(tickets, rate, save=schedule.save_due(learners.ordered + 1))
+        learners.tell()
 
     def _is_over(self, schedule: Schedule) -> bool:
         """Whether no further update is to be ordered."""
-        steps, pending = self._ordered * self.config.rollout_size, len(self._orders)
-        reached = schedule.reached(steps, self._ordered, self._update_seconds, pending)
+        ordered, pending = self._learners.ordered, len(self._learners.orders)
+        reached = schedule.reached(ordered * self.config.rollout_size, ordered, self._update_seconds, pending)
         return reached or self.stop.signal is not None
 
     def _take(self, worker: WorkerHandle, message: object) -> None:
@@ -158,35 +114,46 @@ class ActorLearner:
             self._actor_seconds.update(message.seconds)
         elif isinstance(message, Learned):
             self._take_update(message)
+        elif isinstance(message, SharedState):
+            self._learners.take_state(message)
+        elif isinstance(message, Started) and worker.role == "actor":
+            self._actors.has_started(worker, message)
+            self._queue.append(worker)
         elif isinstance(message, Started):
-            (self._actors if worker.role == "actor" else self._learners).has_started(worker, message)
-            if worker.role == "actor":
-                self._queue.append(worker)
-        elif isinstance(message, WorkerDied):
-            (self._lose_actor if worker.role == "actor" else self._lose_learners)(message)
+            self._learners.supervisor.has_started(worker, message)
         else:
-            assert isinstance(message, SharedState)
-            self._shared = message
-            self._learners.idle.add(worker)
+            assert isinstance(message, WorkerDied)
+            self._lose(message)
+
+    def _lose(self, died: WorkerDied) -> None:
+        """An actor's place is filled again; what it was filling is worth nothing. Learners are replaced together."""
+        worker = died.worker
+        if worker.role == "learner":
+            for message in self._learners.sent_before(died):
+                self._take(worker, message)
+            self._learners.replace(died)
+            return
+        self._actors.lose(died)
+        self._book.lost(worker.index)
+        self._queue = deque(actor for actor in self._queue if actor is not worker)
+        if story := self._actors.hopeless(died):
+            self._give_up(story)
+
+    # Recording
 
     def _take_update(self, learned: Learned) -> None:
         """An update is done: its slots are free, its metrics go on record."""
         assert self._schedule is not None
-        self._book.learned(self._orders.popleft().tickets)
-        self._told -= 1
-        if not self._told:
-            self._learners.idle.update(self._learners.workers.values())
-        self._learners.budget.delivered(_LEARNERS)
-        self._previous, self._progress = learned.state, learned.state.progress
+        self._book.learned(self._learners.take(learned).tickets)
         now = self._schedule.now()
         self._update_seconds, self._mark = now - self._mark, now
-        seconds, actors = self._actor_seconds, self.plan.num_workers
-        times = {f"actor/{name}_seconds": round(seconds[name] / actors, 4) for name in _ACTOR_TIMES}
+        spent, actors = self._actor_seconds, self.plan.num_workers
+        times = {f"actor/{name}_seconds": round(spent[name] / actors, 4) for name in _ACTOR_TIMES}
         self._actor_seconds = Counter[str]()
         self._record(
             UpdateReport(
                 rank=0,
-                progress=self._progress,
+                progress=self._learners.progress,
                 now=now,
                 shared=learned.shared,
                 elapsed=self._update_seconds,
@@ -199,66 +166,32 @@ class ActorLearner:
 
     def _record(self, report: UpdateReport) -> None:
         assert self._schedule is not None
-        fraction = 1.0 if report.ending else self._schedule.fraction(self._progress.env_steps)
+        fraction = 1.0 if report.ending else self._schedule.fraction(report.progress.env_steps)
         self.recorder.record([replace(report, fraction=fraction)])
 
     def _finish_when_done(self, schedule: Schedule) -> None:
         """When all that was ordered is done: get the learners' state, save it and say how the run ended."""
-        if self._orders or not self._is_over(schedule):
+        if self._learners.orders or not self._is_over(schedule):
             return
-        if not self._has_newest_state():
-            self._ask_for_state()
+        shared, progress = self._learners.newest_state(), self._learners.progress
+        if shared is None:
             return
-        reached = schedule.reached(self._progress.env_steps, self._progress.updates, self._update_seconds)
+        reached = schedule.reached(progress.env_steps, progress.updates, self._update_seconds)
         how = ending(reached, self.stop.signal is not None) or "finished"
-        self._record(UpdateReport(0, self._progress, self.recorder.seconds, shared=self._shared, ending=how))
-
-    def _has_newest_state(self) -> bool:
-        return self._shared is not None and self._shared.progress.updates == self._progress.updates
-
-    def _ask_for_state(self) -> None:
-        """Ask the first learner for the shared state, once; new learners send it without being asked."""
-        if not self._asked and self._learners.all_ready:
-            self._asked = True
-            self._learners.send(self._learners.workers[0], GetShared(self._progress.updates))
-
-    # Losing
-
-    def _lose_actor(self, died: WorkerDied) -> None:
-        """An actor is gone: what it was filling is worth nothing, its place is filled again."""
-        self._actors.lose(died)
-        self._book.lost(died.worker.index)
-        self._queue = deque(actor for actor in self._queue if actor is not died.worker)
-        if story := self._actors.hopeless(died):
-            self._give_up(story)
-
-    def _lose_learners(self, died: WorkerDied) -> None:
-        """A learner is gone: what the first one had reported counts, then all are replaced."""
-        if self._learners.workers.get(died.worker.index) is not died.worker:
-            return  # replaced already, together with another one
-        for message in drain(self._learners.workers[0]):
-            self._take(self._learners.workers[0], message)
-        deaths = self._learners.budget.add(_LEARNERS)
-        self.recorder.note_loss(died.worker.name, died.how, deaths)
-        for learner in list(self._learners.workers.values()):
-            self._learners.remove(learner)
-        if self._learners.budget.exhausted(_LEARNERS):
-            self._learners.give_up(self._learners.budget.story(_LEARNERS, died.worker.name, died.how), None)
-        self._start_learners()
+        self._record(UpdateReport(0, progress, self.recorder.seconds, shared=shared, ending=how))
 
     def _give_up(self, story: str) -> NoReturn:
         """End a run that has lost its actors: the learners finish what they know of, then their state is saved."""
-        while self._schedule is not None and (self._told or not self._has_newest_state()):
-            if not self._told:
-                self._ask_for_state()
-            for worker, message in poll(self._learners):
+        shared = None
+        while self._schedule is not None and shared is None:
+            shared = None if self._learners.has_work else self._learners.newest_state()
+            for worker, message in poll(self._learners.supervisor) if shared is None else ():
                 if isinstance(message, WorkerDied):
                     self._actors.give_up(story, None)
                 self._take(worker, message)
-        state = RunState(self._shared, []) if self._schedule is not None and self._shared is not None else None
-        self._actors.give_up(story, state)
+        self._actors.give_up(story, RunState(shared, []) if shared else None)
 
 
 def train(job: Job, state: RunState | None) -> None:
     """Train with actors and learners until steps or time are reached or a signal asks to stop."""
-    ActorLearner(job).run(state.shared if state else None)
+    ActorLearner(job, state.shared if state else None).run()

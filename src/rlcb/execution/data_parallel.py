@@ -173,6 +173,7 @@ class DataParallel:
         try:
             for rank in sorted(self._gone):
                 self._start(rank, Start(state.shared, state.workers[rank]))
+                self._kept[rank] = (state.shared.progress.updates,)
                 del self._gone[rank]
         except NoRoom:
             self._regroup(state)

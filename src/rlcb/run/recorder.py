@@ -128,10 +128,10 @@ class Recorder:
     def finish(self, status: str | None = None) -> Outcome:
         """Write the summaries; a run that came to its end shows its block."""
         outcome = self.outcome(status or self.ending or "running")
-        write_summaries(self.run, self.config, outcome)
+        metrics = write_summaries(self.run, self.config, outcome)
         if status is None:
             self.console.close()  # the bar must not be drawn below the summary
-            print(summary_block(self.run, self.config, outcome), flush=True)
+            print(summary_block(self.run, metrics), flush=True)
         return outcome
 
     def abandon(self, state: RunState) -> None:
@@ -157,15 +157,11 @@ class Recorder:
             started=self._started,
             ended=datetime.now().astimezone(),
             seconds=self.seconds,
-            env_steps=self._progress.env_steps,
-            updates=self._progress.updates,
-            skipped_steps=self._progress.skipped_steps,
+            progress=self._progress,
             episodes=self.episodes,
             history=self._writer.history,
             resources=(self._meter or self._new_meter()).totals(),
-            device=self._plan.device,
-            num_threads=self._plan.threads,
-            num_workers=self._plan.num_workers,
+            plan=self._plan,
             worker_restarts=self.worker_restarts,
             nodes=self._pool.nodes() if self._pool else [],
         )

@@ -1,19 +1,21 @@
 """What a run leaves at its end: benchmark_metrics.json, training_summary.json, metrics.json, the block on screen."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 import numpy as np
 
+from rlcb.config.plan import Plan
 from rlcb.config.registry import ALGORITHMS
 from rlcb.config.schema import Config
-from rlcb.console import LINE
+from rlcb.console import filled
 from rlcb.envs.episodes import EpisodeStatistics
 from rlcb.files import write_json
 from rlcb.hardware import describe_machine
 from rlcb.run.directory import RunDirectory
 from rlcb.run.metrics import Metrics, as_columns
+from rlcb.run.state import Progress
 
 FINAL_UPDATES = 10  # updates that the final FPS is measured over
 
@@ -26,30 +28,28 @@ class Outcome:
     started: datetime
     ended: datetime
     seconds: float
-    env_steps: int
-    updates: int
-    skipped_steps: int
+    progress: Progress
     episodes: EpisodeStatistics
     history: list[Metrics]
     resources: dict[str, float | None]
-    device: str
-    num_threads: int
-    num_workers: int
+    plan: Plan
     worker_restarts: int
-    nodes: list[dict[str, Any]] = field(default_factory=list)  # of a cluster
+    nodes: list[dict[str, Any]]  # of a cluster
 
 
-def write_summaries(run: RunDirectory, config: Config, outcome: Outcome) -> None:
-    """Write the three JSON files of a run."""
+def write_summaries(run: RunDirectory, config: Config, outcome: Outcome) -> Metrics:
+    """Write the three JSON files of a run; returns the content of benchmark_metrics.json."""
+    metrics = benchmark_metrics(run, config, outcome)
     write_json(run.path / "metrics.json", as_columns(outcome.history))
-    write_json(run.path / "benchmark_metrics.json", benchmark_metrics(run, config, outcome))
-    write_json(run.path / "training_summary.json", training_summary(run, outcome))
+    write_json(run.path / "benchmark_metrics.json", metrics)
+    write_json(run.path / "training_summary.json", training_summary(metrics))
+    return metrics
 
 
-def benchmark_metrics(run: RunDirectory, config: Config, outcome: Outcome) -> dict[str, Any]:
+def benchmark_metrics(run: RunDirectory, config: Config, outcome: Outcome) -> Metrics:
     """The content of benchmark_metrics.json: everything that a comparison needs to know."""
     rewards = _rewards(outcome.episodes)
-    hours = outcome.seconds / 3600
+    hours, env_steps = outcome.seconds / 3600, outcome.progress.env_steps
     return {
         "algorithm": run.algorithm.upper(),
         "training_mode": run.mode,
@@ -57,11 +57,11 @@ def benchmark_metrics(run: RunDirectory, config: Config, outcome: Outcome) -> di
         "start_time": outcome.started.isoformat(timespec="seconds"),
         "end_time": outcome.ended.isoformat(timespec="seconds"),
         "duration_hours": hours,
-        "total_timesteps": outcome.env_steps,
-        "total_updates": outcome.updates,
-        "average_fps": average_fps(outcome),
+        "total_timesteps": env_steps,
+        "total_updates": outcome.progress.updates,
+        "average_fps": env_steps / outcome.seconds if outcome.seconds else None,
         "final_fps": final_fps(outcome.history),
-        "skipped_optimizer_steps": outcome.skipped_steps,
+        "skipped_optimizer_steps": outcome.progress.skipped_steps,
         "worker_restarts": outcome.worker_restarts,
         "performance": {
             **rewards,
@@ -71,51 +71,46 @@ def benchmark_metrics(run: RunDirectory, config: Config, outcome: Outcome) -> di
         },
         "resource_usage": outcome.resources,
         "efficiency": {
-            "timesteps_per_hour": outcome.env_steps / hours if hours else None,
-            "convergence_rate": _convergence_rate(rewards, outcome.env_steps),
+            "timesteps_per_hour": env_steps / hours if hours else None,
+            "convergence_rate": _convergence_rate(rewards, env_steps),
             "reward_std": rewards["final_reward_std"],
         },
         "time_shares": time_shares(outcome.history),
         "hardware": {
             **describe_machine(),
-            "device": outcome.device,
-            "num_workers": outcome.num_workers,
-            "num_threads": outcome.num_threads,
+            "device": outcome.plan.device,
+            "num_workers": outcome.plan.num_workers,
+            "num_threads": outcome.plan.threads,
             **({"nodes": outcome.nodes} if outcome.nodes else {}),
         },
         "config": config.as_used(),
     }
 
 
-def training_summary(run: RunDirectory, outcome: Outcome) -> dict[str, Any]:
-    """The content of training_summary.json."""
-    rewards = _rewards(outcome.episodes)
+def training_summary(metrics: Metrics) -> Metrics:
+    """The content of training_summary.json, which repeats some of benchmark_metrics.json under its own names."""
+    same = ("status", "duration_hours", "total_timesteps", "total_updates")
+    rewards = ("initial_reward", "final_reward", "best_reward", "num_episodes")
     return {
-        "algorithm": run.algorithm.upper(),
-        "mode": run.mode,
-        "status": outcome.status,
-        "duration_hours": outcome.seconds / 3600,
-        "total_timesteps": outcome.env_steps,
-        "total_updates": outcome.updates,
-        "avg_fps": average_fps(outcome),
-        "final_fps": final_fps(outcome.history),
-        "worker_restarts": outcome.worker_restarts,
-        "peak_memory_gb": outcome.resources["peak_memory_gb"],
-        "initial_reward": rewards["initial_reward"],
-        "final_reward": rewards["final_reward"],
-        "best_reward": rewards["best_reward"],
-        "num_episodes": outcome.episodes.num_episodes,
-        **({"nodes": outcome.nodes} if outcome.nodes else {}),
+        "algorithm": metrics["algorithm"],
+        "mode": metrics["training_mode"],
+        **{key: metrics[key] for key in same},
+        "avg_fps": metrics["average_fps"],
+        "final_fps": metrics["final_fps"],
+        "worker_restarts": metrics["worker_restarts"],
+        "peak_memory_gb": metrics["resource_usage"]["peak_memory_gb"],
+        **{key: metrics["performance"][key] for key in rewards},
+        **({"nodes": metrics["hardware"]["nodes"]} if "nodes" in metrics["hardware"] else {}),
     }
 
 
 def _rewards(episodes: EpisodeStatistics) -> dict[str, float | None]:
-    initial, recent = episodes.initial(), episodes.recent()
+    initial, recent = episodes.initial() or (None, None), episodes.recent() or (None, None)
     return {
-        "initial_reward": initial[0] if initial else None,
-        "initial_reward_std": initial[1] if initial else None,
-        "final_reward": recent[0] if recent else None,
-        "final_reward_std": recent[1] if recent else None,
+        "initial_reward": initial[0],
+        "initial_reward_std": initial[1],
+        "final_reward": recent[0],
+        "final_reward_std": recent[1],
         "best_reward": episodes.best_mean,
     }
 
@@ -126,11 +121,6 @@ def _convergence_rate(rewards: dict[str, float | None], env_steps: int) -> float
     if initial is None or final is None or not env_steps:
         return None
     return (final - initial) / (env_steps / 1e6)
-
-
-def average_fps(outcome: Outcome) -> float | None:
-    """Environment steps per second of training time."""
-    return outcome.env_steps / outcome.seconds if outcome.seconds else None
 
 
 def final_fps(history: list[Metrics]) -> float | None:
@@ -151,81 +141,16 @@ def time_shares(history: list[Metrics]) -> dict[str, float]:
     return {name: round(seconds / total, 4) for name, seconds in spent.items()} if total else {}
 
 
-def summary_block(run: RunDirectory, config: Config, outcome: Outcome) -> str:
-    """The TRAINING SUMMARY shown at the end."""
-    rewards, episodes = _rewards(outcome.episodes), outcome.episodes
-    shares = time_shares(outcome.history)
-    waiting = "not every environment has finished its first episode"
-    noun = ALGORITHMS[run.algorithm].worker
-    lines = [
-        LINE,
-        "TRAINING SUMMARY",
-        LINE,
-        f"Duration: {outcome.seconds / 3600:.2f} hours" + _status_note(outcome),
-        *([f"{noun.capitalize()}s: {outcome.num_workers}"] if run.mode == "parallel" else []),
-        f"Total Environments: {config.env.num_envs}",
-        f"Total Timesteps: {outcome.env_steps:,}",
-        f"Total Updates: {outcome.updates:,}",
-        f"Average FPS: {_number(average_fps(outcome), ',.0f')}",
-        f"Final FPS: {_number(final_fps(outcome.history), ',.0f')}",
-        "",
-        "Performance:",
-        f"  Initial Reward: {_spread(rewards, 'initial_reward', waiting)}",
-        f"  Final Reward: {_spread(rewards, 'final_reward', 'no episode has finished')}",
-        f"  Best Reward: {_number(rewards['best_reward'], '.2f', f'only {episodes.num_episodes} of 100 episodes')}",
-        f"  Episodes: {episodes.num_episodes:,}",
-        "",
-        "Resource Usage:",
-        f"  Peak Memory: {_number(outcome.resources['peak_memory_gb'], '.2f')} GB",
-        f"  CPU: {_number(outcome.resources['cpu_percent'], '.0f')} % of the usable cores",
-        "  Time: " + ", ".join(f"{name} {100 * share:.0f} %" for name, share in shares.items()),
-        f"  Limited by: {limited_by(shares)}",
-        *_node_lines(outcome.nodes, noun),
-        "",
-        f"Results saved to: {run.path}",
-        LINE,
-    ]
-    if outcome.skipped_steps:
-        lines.insert(7, f"Skipped Optimizer Steps (not finite): {outcome.skipped_steps:,}")
-    if outcome.worker_restarts:
-        lines.insert(5, f"Worker Restarts: {outcome.worker_restarts}")
-    return "\n".join(lines)
-
-
-def _node_lines(nodes: list[dict[str, Any]], noun: str) -> list[str]:
-    lines = ["", "Nodes:"] if nodes else []
-    for node in nodes:
-        workers = f"{node['workers']} {noun}" if node["workers"] == 1 else f"{node['workers']} {noun}s"
-        memory = f"peak memory {_number(node['peak_memory_gb'], '.2f')} GB"
-        gone = "" if node["alive"] else ", lost"
-        lines.append(f"  {node['node']}: {node['cores']:g} cores, {workers}, {memory}{gone}")
-    return lines
-
-
-def limited_by(shares: dict[str, float]) -> str:
-    """What a run spent most of its time on, and what would make that shorter."""
-    advice = {
-        "env": "stepping the environments; more cores would help",
-        "acting": "the policy while collecting, mostly a fixed cost per step; more environments per process would help",
-        "learning": "learning; more cores, fewer epochs or a smaller network would help",
-        "allreduce": "exchanging gradients; larger minibatches or fewer workers would help",
-        "waiting": "waiting for the slowest worker; fewer workers, or nothing else on these cores, would help",
-        "rollouts": "waiting for rollouts; more actors would help",
-        "other": "logging and saving; saving less often would help",
-    }
-    return advice[max(shares, key=lambda name: shares[name])] if shares else "n/a"
-
-
-def _status_note(outcome: Outcome) -> str:
-    return "" if outcome.status == "finished" else f" ({outcome.status})"
-
-
-def _number(value: float | None, form: str, why_not: str = "") -> str:
-    if value is None:
-        return f"n/a ({why_not})" if why_not else "n/a"
-    return format(value, form)
-
-
-def _spread(rewards: dict[str, float | None], key: str, why_not: str) -> str:
-    mean, std = rewards[key], rewards[f"{key}_std"]
-    return f"n/a ({why_not})" if mean is None or std is None else f"{mean:.2f} ± {std:.2f}"
+def summary_block(run: RunDirectory, metrics: Metrics) -> str:
+    """The TRAINING SUMMARY shown at the end, from the content of benchmark_metrics.json."""
+    shares = metrics["time_shares"]
+    return filled(
+        "summary.txt",
+        run=run,
+        metrics=metrics,
+        rewards=metrics["performance"],
+        nodes=metrics["hardware"].get("nodes", []),
+        worker=ALGORITHMS[run.algorithm].worker,
+        time=", ".join(f"{name} {100 * share:.0f} %" for name, share in shares.items()),
+        longest=max(shares, key=lambda name: shares[name]) if shares else None,
+    )

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from rlcb.config.schema import Config
-from rlcb.console import LINE
+from rlcb.console import filled
 from rlcb.errors import RlcbError, UsageError
 from rlcb.signals import StopRequest
 from rlcb.suite.directory import check_room, event, has_plan, locked, refuse_differences, store, stored
@@ -80,21 +80,5 @@ def _do(work: Work, stop: StopRequest, display: Display) -> int:
 
 def banner(work: Work) -> str:
     """What is about to be done, for a person."""
-    settings, unfinished = work.suite.settings, work.unfinished
-    hours, steps = settings.duration_hours, settings.total_timesteps
-    lines = [LINE, "Benchmark Suite", LINE]
-    lines.append(f"Games: {', '.join(settings.games)}")
-    lines.append(f"Seeds: {', '.join(map(str, settings.seeds))}")
-    lines.append(f"Each run: {hours:g} hours" if hours else f"Each run: {steps:,} steps")
-    for pair, config in work.suite.configs.items():
-        workers = f"workers {config.parallel.num_workers}, " if pair.endswith("_parallel") else ""
-        rollout = f"{config.env.num_envs} environments × {config.training.n_steps} steps"
-        lines.append(f"  {pair}: {workers}{rollout}, in minibatches of {config.minibatch_size}")
-    lines.append(f"Runs: {len(work.runs)}" + (f", {len(work.results)} of them finished" if work.results else ""))
-    if hours and unfinished:
-        left = work.seconds_left(unfinished)
-        assert left is not None
-        todo = f"{len(unfinished)} of {len(work.runs)} runs"
-        lines.append(f"Estimated time: about {clock(left)} of training ({todo}), then evaluation and report")
-    lines.append(f"Output: {work.output}")
-    return "\n".join([*lines, LINE])
+    left = work.seconds_left(work.unfinished)
+    return filled("suite_banner.txt", work=work, time_left=clock(left) if left is not None else "")

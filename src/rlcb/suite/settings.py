@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BeforeValidator, Field, ValidationError
 
 from rlcb.config.load import build_config, meant
 from rlcb.config.registry import ALGORITHMS, DEFAULT_ALGORITHM, MODES
-from rlcb.config.schema import Config, all_keys, fields
+from rlcb.config.schema import Config, Section, Whole, all_keys, fields, setting
 from rlcb.config.yaml_file import read_yaml
 from rlcb.envs.families import canonical_env_name, short_name
 from rlcb.errors import UsageError
@@ -25,46 +25,35 @@ ON_A_CLUSTER = ("cluster", "min_workers", "insecure")  # a suite's sequential ru
 BUDGETS = ("duration_hours", "total_timesteps")
 
 _Several = BeforeValidator(lambda value: value if isinstance(value, list) else [value])
-_Whole = BeforeValidator(lambda value: int(value) if isinstance(value, float) and value.is_integer() else value)
 
 
-class SuiteConfig(BaseModel):
+class SuiteConfig(Section):
     """The settings of a suite; each description says what is valid."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
-
-    algorithms: Annotated[
-        list[str], _Several, Field(min_length=1, description=f"one or more of {', '.join(ALGORITHMS)}")
-    ] = [DEFAULT_ALGORITHM]
-    modes: Annotated[list[str], _Several, Field(min_length=1, description=f"one or both of {' and '.join(MODES)}")] = (
-        list(MODES)
+    algorithms: Annotated[list[str], _Several] = setting(
+        [DEFAULT_ALGORITHM], f"one or more of {', '.join(ALGORITHMS)}", min_length=1
     )
-    seeds: Annotated[
-        list[Annotated[int, Field(ge=0, le=2**31 - 1)]],
-        _Several,
-        Field(min_length=1, description="one or more whole numbers from 0 to 2147483647"),
-    ] = [1, 2, 3]
-    games: Annotated[
-        list[str], _Several, Field(min_length=1, description="one or more Procgen games or Gymnasium ids")
-    ] = ["coinrun"]
-    duration_hours: Annotated[
-        float | None, Field(gt=0, le=8760, description="hours that each run trains: a number above 0 up to 8760")
-    ] = None
-    total_timesteps: Annotated[
-        Annotated[int, _Whole, Field(ge=1, le=10**12)] | None,
-        Field(description="instead of a duration, steps of each run: a whole number from 1 to 10^12"),
-    ] = None
-    eval_episodes: Annotated[
-        int, Field(ge=0, le=10**6, description="episodes of each evaluation: a whole number from 0 (none) to 1000000")
-    ] = 100
-    cool_down: Annotated[
-        float, Field(ge=0, le=86400, description="seconds of rest between runs: a number from 0 to 86400")
-    ] = 0.0
-    config: Annotated[
-        str | dict[str, str] | None,
-        Field(description="a config file for all runs, or in a suite file one each, such as 'ppo_parallel: FILE'"),
-    ] = None
-    overrides: Annotated[dict[str, Any], Field(description="config keys for all runs, such as 'num_envs: 32'")] = {}
+    modes: Annotated[list[str], _Several] = setting(list(MODES), f"one or both of {' and '.join(MODES)}", min_length=1)
+    seeds: Annotated[list[Annotated[int, Field(ge=0, le=2**31 - 1)]], _Several] = setting(
+        [1, 2, 3], "one or more whole numbers from 0 to 2147483647", min_length=1
+    )
+    games: Annotated[list[str], _Several] = setting(
+        ["coinrun"], "one or more Procgen games or Gymnasium ids", min_length=1
+    )
+    duration_hours: float | None = setting(
+        None, "hours that each run trains: a number above 0 up to 8760", gt=0, le=8760
+    )
+    total_timesteps: Annotated[int, Whole, Field(ge=1, le=10**12)] | None = setting(
+        None, "instead of a duration, steps of each run: a whole number from 1 to 10^12"
+    )
+    eval_episodes: int = setting(
+        100, "episodes of each evaluation: a whole number from 0 (none) to 1000000", ge=0, le=10**6
+    )
+    cool_down: float = setting(0.0, "seconds of rest between runs: a number from 0 to 86400", ge=0, le=86400)
+    config: str | dict[str, str] | None = setting(
+        None, "a config file for all runs, or in a suite file one each, such as 'ppo_parallel: FILE'"
+    )
+    overrides: dict[str, Any] = setting({}, "config keys for all runs, such as 'num_envs: 32'")
 
     @property
     def pairs(self) -> list[tuple[str, str]]:
