@@ -15,7 +15,8 @@ QUOTED = [text for cell in CELLS for text in re.findall(r"`([^`]+)`", "".join(ce
 
 def literals() -> str:
     """All texts in the program's source, with a zero for every value that is formatted into one."""
-    found = [(ROOT / "scripts/setup.sh").read_text(encoding="utf-8")]
+    templates = (ROOT / "scripts/setup.sh", *(ROOT / "src").rglob("*.txt"))
+    found = [path.read_text(encoding="utf-8") for path in templates]
     for path in (ROOT / "_launch.py", *(ROOT / "src").rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
