@@ -21,11 +21,13 @@ PADDING = "." * 3000  # room for the command lines of the forked processes
 def fork_server() -> socket.socket:
     """The server of this test process, which ends with it."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    # A token would make it one of a cluster's processes, all of which are killed in the end.
+    here = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
     with theirs:
         subprocess.Popen(
             [sys.executable, "-m", "helpers.fork_server", str(theirs.fileno()), PADDING],
             cwd=Path(__file__).parents[1], pass_fds=(theirs.fileno(),), stdin=subprocess.DEVNULL,
-            env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive"},
+            env={**here, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive"},
         )  # fmt: skip
     assert ours.recv(16) == b"ready", "the fork server did not start"
     return ours

@@ -29,6 +29,7 @@ from rlcb.signals import die_with
 
 PR_SET_CHILD_SUBREAPER = 36
 PID = struct.Struct("i")
+_fork = os.fork
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,7 @@ def run_program(program: Program) -> NoReturn:
     if len(program.descriptors) <= 3:  # a worker, which is given shared memory, starts nobody
         ForkingPopen.template = start_template()
         subprocess.Popen = ForkingPopen  # type: ignore[misc]
+        os.fork = fork
     os.execv = replace  # type: ignore[assignment]
     arguments = list(program.arguments)
     while True:
@@ -128,12 +130,20 @@ def replace(path: str, arguments: Sequence[str]) -> NoReturn:
     raise Replaced(*arguments[1:])
 
 
+def fork() -> int:
+    """os.fork, for a program: what the new process starts must be its own children, so it gets its own template."""
+    child = _fork()
+    if child == 0:
+        ForkingPopen.template = start_template()
+    return child
+
+
 def start_template() -> socket.socket:
     """Fork the template of this process; returns the channel to it."""
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     program = os.getpid()
-    if os.fork() == 0:
+    if _fork() == 0:
         os.setpgid(0, 0)  # Ctrl-C is not for this process
         die_with(program)
         ours.close()
@@ -150,9 +160,9 @@ def fork_for_each(requests: socket.socket) -> Program:
         if not data:
             os._exit(0)
         reading, writing = os.pipe()
-        child = os.fork()
+        child = _fork()
         if child == 0:
-            parent, grandchild = os.getpid(), os.fork()
+            parent, grandchild = os.getpid(), _fork()
             if grandchild:
                 os.write(writing, PID.pack(grandchild))
                 os._exit(0)
