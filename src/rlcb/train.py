@@ -180,7 +180,7 @@ def _cluster_pool(config: Config) -> "Iterator[RayPool | None]":
 def _run(request: Request, path: Path, config: Config, mode: str, stop: StopRequest, pool: "RayPool | None") -> int:
     """Decide what is left to decide, make or open the run's directory and train."""
     config, plan = make_plan(config, mode, pool)
-    run = (open_run if request.resume else create_run)(path, config, mode, note)
+    run = (open_run if request.resume else create_run)(path, config, mode)
     try:
         check_space(run, checkpoint_bytes(config), config.logging.keep_checkpoints)
         _print_plan(run, config, plan)
