@@ -70,18 +70,12 @@ def prepare_process(num_threads: int | None) -> int:
     threads = num_threads or usable_cpus()
     for name in _THREAD_VARIABLES:
         os.environ[name] = str(threads)
-    sleep_at_barriers()
+    # OpenMP's threads sleep while they wait, unless the user wants otherwise. Threads that spin keep the core from the
+    # process they compete with: two runs at once then make a fifth of the speed they could. A run alone on its cores
+    # loses nothing measurable.
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     keep_freed_memory()
     return threads
-
-
-def sleep_at_barriers() -> None:
-    """Make OpenMP's threads sleep while they wait, unless the user wants otherwise; read when torch is loaded.
-
-    Threads that spin keep the core from the process they compete with: two runs at once then make a fifth of the
-    speed they could. A run alone on its cores loses nothing measurable.
-    """
-    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 
 def keep_freed_memory() -> bool:

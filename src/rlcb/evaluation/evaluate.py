@@ -28,6 +28,7 @@ def evaluate(request: Request, titled: bool = False) -> int:
 
     from rlcb.evaluation.evaluator import Evaluator
     from rlcb.evaluation.policy import build_policy, environment_for, find_policy, shape_words
+    from rlcb.evaluation.video import show
 
     torch.set_num_threads(threads)
     device = resolve_device(request.device, threads)
@@ -41,7 +42,7 @@ def evaluate(request: Request, titled: bool = False) -> int:
     header = {"shape": shape_words(spec), "num_actions": spec.num_actions, "device": device, "titled": titled}
     print(filled("evaluation_header.txt", request=request, trained=trained, env=env, **header), flush=True)
     if window:
-        evaluator.show(window, tracks[0][1])
+        show(window, evaluator.frames(tracks[0][1]))
     title = f"{trained.algorithm.upper()} Evaluation Results" if titled else "Evaluation Results"
     for levels, config in tracks:
         evaluator.track(levels, config, title)
