@@ -229,11 +229,5 @@ def _print_plan(run: RunDirectory, config: Config, plan: Plan) -> None:
             note(f"{plan.num_workers} {noun}s share {cores} cores: fewer would be faster")
     if plan.device == "cpu" and config.hardware.device == "auto":
         note("no CUDA device: training on the CPU")
-    print(banner(run, config, plan), flush=True)
-
-
-def banner(run: RunDirectory, config: Config, plan: Plan) -> str:
-    """What is about to run, for a person."""
-    has_levels = family_of(config.env.name).has_levels
-    entry = ALGORITHMS[config.algorithm]
-    return filled("train_banner.txt", run=run, config=config, plan=plan, entry=entry, has_levels=has_levels)
+    known = {"entry": ALGORITHMS[config.algorithm], "has_levels": family_of(config.env.name).has_levels}
+    print(filled("train_banner.txt", run=run, config=config, plan=plan, **known), flush=True)

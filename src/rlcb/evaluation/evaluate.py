@@ -7,7 +7,7 @@ from rlcb.console import filled, note
 from rlcb.envs.families import family_of, make_env
 from rlcb.errors import UsageError
 from rlcb.evaluation.request import Request, check_request
-from rlcb.evaluation.results import EvaluationFile, default_file
+from rlcb.evaluation.results import EvaluationFile
 from rlcb.hardware import prepare_process, resolve_device
 from rlcb.signals import StopRequest
 
@@ -36,7 +36,8 @@ def evaluate(request: Request, titled: bool = False) -> int:
     env, spec = environment_for(trained, request.env)
     tracks = _tracks(request, trained, env)
     policy = build_policy(trained, spec, device)
-    file = EvaluationFile(request.output or default_file(trained.path), trained.header())
+    beside = trained.path.with_name(f"{trained.path.stem}_evaluation.json")
+    file = EvaluationFile(request.output or beside, trained.header())
     evaluator = Evaluator(request, policy, spec.num_actions, device, threads, file, stop)
     window = _window(request, tracks[0][1])
     header = {"shape": shape_words(spec), "num_actions": spec.num_actions, "device": device, "titled": titled}
