@@ -69,7 +69,8 @@ class Collector:
             self.env_seconds += time.perf_counter() - acted
             self.acting_seconds += acted - started
             for index, final in step.truncated.items():
-                truncation_value[t, index] = self._value_of(final)
+                batch = torch.from_numpy(final).to(self.device).unsqueeze(0)
+                truncation_value[t, index] = float(self.policy(batch)[1])
         started = time.perf_counter()
         rollout.values[T] = self.policy(self._store(rollout, T))[1]
         self.acting_seconds += time.perf_counter() - started
@@ -89,7 +90,3 @@ class Collector:
         """Put the current observation into the rollout and return it on the device."""
         self._staging.copy_(torch.from_numpy(self.observation))
         return rollout.observations[t].copy_(self._staging, non_blocking=True)
-
-    def _value_of(self, observation: NDArray[np.float32]) -> float:
-        batch = torch.from_numpy(observation).to(self.device).unsqueeze(0)
-        return float(self.policy(batch)[1])

@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 PIP = "pip install -c constraints.txt -e '.[tensorboard]'"
 PACKAGES = {"torch": "torch", "procgen": "procgen-mirror", "gymnasium": "gymnasium", "numpy": "numpy",
-            "pydantic": "pydantic", "yaml": "pyyaml", "psutil": "psutil", "rich": "rich"}  # fmt: skip
+            "pydantic": "pydantic", "yaml": "pyyaml", "jinja2": "jinja2", "psutil": "psutil",
+            "rich": "rich"}  # fmt: skip
 
 
 def examine() -> int:

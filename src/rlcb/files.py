@@ -1,5 +1,6 @@
 """Files that are either whole or not there."""
 
+import contextlib
 import errno
 import fcntl
 import json
@@ -88,11 +89,8 @@ class Appender:
 def append_event(path: Path, name: str, details: dict[str, Any]) -> None:
     """Append an event with the time to a file of JSON lines."""
     line = json.dumps({"time": time.strftime("%Y-%m-%dT%H:%M:%S%z"), "event": name, **details})
-    file = Appender(path)
-    try:
+    with contextlib.closing(Appender(path)) as file:
         file.write(line.encode() + b"\n")
-    finally:
-        file.close()
 
 
 def write_json(path: Path, value: Any) -> None:

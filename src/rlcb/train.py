@@ -180,7 +180,7 @@ def _cluster_pool(config: Config) -> "Iterator[RayPool | None]":
 def _run(request: Request, path: Path, config: Config, mode: str, stop: StopRequest, pool: "RayPool | None") -> int:
     """Decide what is left to decide, make or open the run's directory and train."""
     config, plan = make_plan(config, mode, pool)
-    run = (open_run if request.resume else create_run)(path, config, mode, note)
+    run = (open_run if request.resume else create_run)(path, config, mode)
     try:
         check_space(run, checkpoint_bytes(config), config.logging.keep_checkpoints)
         _print_plan(run, config, plan)
@@ -229,11 +229,5 @@ def _print_plan(run: RunDirectory, config: Config, plan: Plan) -> None:
             note(f"{plan.num_workers} {noun}s share {cores} cores: fewer would be faster")
     if plan.device == "cpu" and config.hardware.device == "auto":
         note("no CUDA device: training on the CPU")
-    print(banner(run, config, plan), flush=True)
-
-
-def banner(run: RunDirectory, config: Config, plan: Plan) -> str:
-    """What is about to run, for a person."""
-    has_levels = family_of(config.env.name).has_levels
-    entry = ALGORITHMS[config.algorithm]
-    return filled("train_banner.txt", run=run, config=config, plan=plan, entry=entry, has_levels=has_levels)
+    known = {"entry": ALGORITHMS[config.algorithm], "has_levels": family_of(config.env.name).has_levels}
+    print(filled("train_banner.txt", run=run, config=config, plan=plan, **known), flush=True)

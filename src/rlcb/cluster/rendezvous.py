@@ -4,6 +4,7 @@ import time
 from datetime import timedelta
 from typing import Any
 
+from ray.experimental.internal_kv import _internal_kv_del, _internal_kv_get, _internal_kv_put
 from torch.distributed.distributed_c10d import Store
 
 NAMESPACE = b"rlcb"
@@ -27,8 +28,6 @@ class ClusterStore(Store):
 
     def set(self, key: str, value: Any) -> None:
         """Make this the key's value."""
-        from ray.experimental.internal_kv import _internal_kv_put
-
         data = value.encode() if isinstance(value, str) else bytes(value)
         _internal_kv_put(self._key(key), data, overwrite=True, namespace=NAMESPACE)
 
@@ -60,19 +59,13 @@ class ClusterStore(Store):
 
     def delete_key(self, key: str) -> bool:
         """Forget a key; returns whether it was there."""
-        from ray.experimental.internal_kv import _internal_kv_del
-
         return bool(_internal_kv_del(self._key(key), namespace=NAMESPACE))
 
     @staticmethod
     def _look(key: bytes) -> Any:
-        from ray.experimental.internal_kv import _internal_kv_get
-
         return _internal_kv_get(key, namespace=NAMESPACE)
 
 
 def forget(prefix: str) -> None:
     """Remove every key that begins like this."""
-    from ray.experimental.internal_kv import _internal_kv_del
-
     _internal_kv_del(prefix.encode(), del_by_prefix=True, namespace=NAMESPACE)

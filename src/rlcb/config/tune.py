@@ -67,24 +67,20 @@ def divisions(config: Config, cores: int) -> list[Division]:
 
 def divided(config: Config, division: Division) -> Config:
     """The configuration divided like this, the total unchanged."""
-    changes: dict[str, Any] = {"num_workers": division.workers, "num_envs_per_worker": None}
-    if division.learners:
-        changes["num_learners"] = division.learners
+    learners = {"num_learners": division.learners} if division.learners else {}
+    return _rebuilt(config, num_workers=division.workers, num_envs_per_worker=None, **learners)
+
+
+def _rebuilt(config: Config, **changes: Any) -> Config:
+    """A parallel run's configuration with other values, checked again."""
     return build_config(None, {key: (key, value) for key, value in changes.items()}, base=config, mode="parallel")
 
 
 def measure(config: Config, division: Division, updates: int) -> float:
     """Steps per second of a real, short parallel run; its first update is warm-up."""
-    changes = {
-        "num_threads": None,
-        "total_timesteps": (updates + 1) * config.rollout_size,
-        "duration_hours": None,
-        "tensorboard": False,
-        "checkpoint_dir": None,
-        "log_dir": None,
-    }
-    flags = {key: (key, value) for key, value in changes.items()}
-    trial = build_config(None, flags, base=divided(config, division), mode="parallel")
+    length = {"total_timesteps": (updates + 1) * config.rollout_size, "duration_hours": None}
+    places = {"tensorboard": False, "checkpoint_dir": None, "log_dir": None}
+    trial = _rebuilt(divided(config, division), num_threads=None, **length, **places)
     with tempfile.TemporaryDirectory(prefix="rlcb-tune-") as folder:
         file, run = Path(folder) / "trial.yaml", Path(folder) / "run"
         file.write_text(trial.to_yaml())
@@ -126,9 +122,7 @@ def tune(config: Config, output: Path, updates: int) -> int:
         ("batch_size", [best.minibatch_size * 2, best.minibatch_size * 4]),
     ):
         for value in values:
-            changes: dict[str, Any] = {key: value, "num_envs_per_worker": None}
-            flags = {name: (name, entry) for name, entry in changes.items()}
-            trial = build_config(None, flags, base=best, mode="parallel")
+            trial = _rebuilt(best, **{key: value, "num_envs_per_worker": None})
             if trial.minibatch_size < trial.training.batch_size:
                 break
             found = measure(trial, division, updates)

@@ -12,25 +12,14 @@ from rlcb.errors import Diverged
 class EnvSettings(Protocol):
     """Which environment and which of its levels: what the configuration's `env` section says."""
 
-    @property
-    def name(self) -> str:
-        """The environment's full name."""
-
-    @property
-    def num_envs(self) -> int:
-        """Copies in the whole run."""
+    name: str  # in full
+    num_envs: int  # copies in the whole run
+    num_levels: int  # 0 for all
+    start_level: int
 
     @property
     def distribution_mode(self) -> str:
         """Difficulty of the levels."""
-
-    @property
-    def num_levels(self) -> int:
-        """Number of levels, 0 for all."""
-
-    @property
-    def start_level(self) -> int:
-        """First level."""
 
 
 @dataclass(frozen=True)

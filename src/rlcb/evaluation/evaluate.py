@@ -7,7 +7,7 @@ from rlcb.console import filled, note
 from rlcb.envs.families import family_of, make_env
 from rlcb.errors import UsageError
 from rlcb.evaluation.request import Request, check_request
-from rlcb.evaluation.results import EvaluationFile, default_file
+from rlcb.evaluation.results import EvaluationFile
 from rlcb.hardware import prepare_process, resolve_device
 from rlcb.signals import StopRequest
 
@@ -28,6 +28,7 @@ def evaluate(request: Request, titled: bool = False) -> int:
 
     from rlcb.evaluation.evaluator import Evaluator
     from rlcb.evaluation.policy import build_policy, environment_for, find_policy, shape_words
+    from rlcb.evaluation.video import show
 
     torch.set_num_threads(threads)
     device = resolve_device(request.device, threads)
@@ -35,13 +36,14 @@ def evaluate(request: Request, titled: bool = False) -> int:
     env, spec = environment_for(trained, request.env)
     tracks = _tracks(request, trained, env)
     policy = build_policy(trained, spec, device)
-    file = EvaluationFile(request.output or default_file(trained.path), trained.header())
+    beside = trained.path.with_name(f"{trained.path.stem}_evaluation.json")
+    file = EvaluationFile(request.output or beside, trained.header())
     evaluator = Evaluator(request, policy, spec.num_actions, device, threads, file, stop)
     window = _window(request, tracks[0][1])
     header = {"shape": shape_words(spec), "num_actions": spec.num_actions, "device": device, "titled": titled}
     print(filled("evaluation_header.txt", request=request, trained=trained, env=env, **header), flush=True)
     if window:
-        evaluator.show(window, tracks[0][1])
+        show(window, evaluator.frames(tracks[0][1]))
     title = f"{trained.algorithm.upper()} Evaluation Results" if titled else "Evaluation Results"
     for levels, config in tracks:
         evaluator.track(levels, config, title)

@@ -17,7 +17,7 @@ from rlcb.errors import ResourceError
 from rlcb.evaluation.play import Actor, default_num_envs, play, quotas_of, seeds_of
 from rlcb.evaluation.request import Request
 from rlcb.evaluation.results import EvaluationFile, evaluation_of
-from rlcb.evaluation.video import FPS, MAX_FRAMES, Frame, show, watch, write_video
+from rlcb.evaluation.video import FPS, MAX_FRAMES, Frame, watch, write_video
 from rlcb.signals import StopRequest
 
 WRITE_EVERY = 5.0  # seconds between partial results
@@ -84,21 +84,17 @@ class Evaluator:
         elif self.file.problem is None:
             print(f"{'Interrupted. ' if self._cut else ''}Results saved to: {self.file.path}", flush=True)
 
-    def show(self, window: Any, config: EnvConfig) -> None:
-        """Play some episodes in the window; they are not counted."""
-        show(window, self._frames(config))
-
     def film(self, path: Path, config: EnvConfig) -> None:
         """Play some more episodes into a video file, unless a signal came."""
         if self.stop.signal:
             self._cut = True
             return
-        count = write_video(path, self._frames(config))
+        count = write_video(path, self.frames(config))
         whole = "" if count < MAX_FRAMES else ", cut there"
         print(f"Video saved to: {path} ({count / FPS:.0f} s{whole})", flush=True)
 
-    def _frames(self, config: EnvConfig) -> Iterator[Frame]:
-        """Pictures of the policy's episodes, as long as no signal comes."""
+    def frames(self, config: EnvConfig) -> Iterator[Frame]:
+        """Pictures of some episodes, which are not counted, as long as no signal comes."""
         acting, seed = seeds_of(self.request.seed, _STREAMS["pictures"])
         with contextlib.closing(make_env(config, 1, seed, num_threads=0, pictured=True)) as env:
             for frame in watch(env, self.actor(acting)):

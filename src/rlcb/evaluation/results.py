@@ -110,11 +110,6 @@ def gaps_of(evaluations: list[Evaluation]) -> list[dict[str, Any]]:
     return gaps
 
 
-def default_file(checkpoint: Path) -> Path:
-    """The file for the evaluations of a checkpoint, beside it."""
-    return checkpoint.with_name(f"{checkpoint.stem}_evaluation.json")
-
-
 class EvaluationFile:
     """The JSON file of one checkpoint's evaluations: a new one replaces that of the same env, levels and policy.
 

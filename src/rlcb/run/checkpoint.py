@@ -68,7 +68,7 @@ def to_content(config: Config, state: RunState, totals: RunTotals) -> dict[str, 
     }
 
 
-def from_content(path: str, content: dict[str, Any], config: Config) -> RunState:
+def from_content(path: str, content: dict[str, Any], config: Config) -> tuple[RunState, RunTotals]:
     """The run in a checkpoint, as the workers that wrote it had it; it must be of this environment and algorithm."""
     _refuse_foreign(path, content["meta"], config)
     try:
@@ -79,14 +79,10 @@ def from_content(path: str, content: dict[str, Any], config: Config) -> RunState
             reward_moments=(count, mean, squares),
             progress=Progress(**content["progress"]),
         )
-        return RunState(shared, [_worker_state(content, rank) for rank in range(len(content["workers"]))])
+        workers = [_worker_state(content, rank) for rank in range(len(content["workers"]))]
+        return RunState(shared, workers), RunTotals(**content["run"])
     except (KeyError, TypeError, ValueError, AttributeError, ZeroDivisionError) as error:
         raise CheckpointUnusable(f"{path}: does not fit this run: {error}") from None
-
-
-def totals_of(content: dict[str, Any]) -> RunTotals:
-    """What the run in a checkpoint had added up."""
-    return RunTotals(**content["run"])
 
 
 def _worker_state(content: dict[str, Any], rank: int) -> WorkerState:

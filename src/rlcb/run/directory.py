@@ -3,7 +3,6 @@
 import json
 import os
 import shutil
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,11 +10,11 @@ from typing import Any
 from rlcb.config.load import build_config
 from rlcb.config.registry import ALGORITHMS
 from rlcb.config.schema import Config
+from rlcb.console import note
 from rlcb.envs.families import family_of
 from rlcb.errors import CheckpointUnusable, ResourceError, UsageError
 from rlcb.files import append_event, sweep, take_lock, write_json, write_whole
 
-Note = Callable[[str], None]
 LOCK = ".lock"
 
 
@@ -47,17 +46,17 @@ class RunDirectory:
             os.close(descriptor)
 
 
-def create_run(path: Path, config: Config, mode: str, note: Note) -> RunDirectory:
+def create_run(path: Path, config: Config, mode: str) -> RunDirectory:
     """Make a new run directory; one that is there already is renamed, never overwritten."""
     if path.exists() and not path.is_dir():
         raise UsageError(f"--output-dir {path}: is a file")
     for folder in _roots(path, config, mode):
         if _holds_run(folder):
-            os.close(_lock(folder, note))
-            _set_aside(folder, note)
+            os.close(_lock(folder))
+            _set_aside(folder)
     if any(entry.is_file() for part in ("checkpoints", "logs") for entry in (path / part).rglob("*")):
         raise UsageError(f"--output-dir {path}: holds files that are not a run's; choose another directory")
-    run = _open(path, config, mode, note)
+    run = _open(path, config, mode)
     _identify(run)
     write_whole(path / "config.yaml", config.to_yaml().encode())
     return run
@@ -68,9 +67,9 @@ def _identify(run: RunDirectory) -> None:
     write_json(run.path / "run.json", identity)
 
 
-def open_run(path: Path, config: Config, mode: str, note: Note) -> RunDirectory:
+def open_run(path: Path, config: Config, mode: str) -> RunDirectory:
     """Open an existing run directory to resume the run in it."""
-    run = _open(path, config, mode, note)
+    run = _open(path, config, mode)
     before = json.loads((path / "run.json").read_text(encoding="utf-8"))["mode"]
     if before != mode:
         run = replace(run, earlier_logs=_folders(path, config, before)[1])
@@ -115,7 +114,7 @@ def _holds_run(folder: Path) -> bool:
     return any((folder / name).exists() for name in names) or any(folder.glob("*_step_*.pt"))
 
 
-def _open(path: Path, config: Config, mode: str, note: Note) -> RunDirectory:
+def _open(path: Path, config: Config, mode: str) -> RunDirectory:
     checkpoints, logs = _folders(path, config, mode)
     try:
         for folder in (path, checkpoints, logs):
@@ -125,11 +124,11 @@ def _open(path: Path, config: Config, mode: str, note: Note) -> RunDirectory:
             probe.unlink()
     except OSError as error:
         raise ResourceError(f"{error.filename}: cannot be written to: {error.strerror}") from None
-    locks = tuple((folder, _lock(folder, note)) for folder in _roots(path, config, mode))
+    locks = tuple((folder, _lock(folder)) for folder in _roots(path, config, mode))
     return RunDirectory(path, checkpoints, logs, config.algorithm, mode, locks)
 
 
-def _lock(path: Path, note: Note) -> int:
+def _lock(path: Path) -> int:
     """Lock the directory until this process ends; returns the open descriptor of the lock file."""
     descriptor, owner = take_lock(path / LOCK)
     if descriptor is None:
@@ -139,7 +138,7 @@ def _lock(path: Path, note: Note) -> int:
     return descriptor
 
 
-def _set_aside(path: Path, note: Note) -> None:
+def _set_aside(path: Path) -> None:
     """Rename a finished run's directory to the first free `<name>.1`, `<name>.2`, …"""
     path = path.resolve()
     number = 1

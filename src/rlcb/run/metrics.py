@@ -78,31 +78,29 @@ class EventWriter:
     """Writes scalars in TensorBoard's file format, synchronously: no thread that could lose the last ones."""
 
     def __init__(self, folder: Path, purge_after: int | None):
-        from tensorboard.compat.proto import event_pb2
-        from tensorboard.summary.writer.record_writer import RecordWriter
+        from tensorboard.compat.proto.event_pb2 import SessionLog
 
-        self._proto: Any = event_pb2
         name = f"events.out.tfevents.{int(time.time())}.{socket.gethostname()}.{os.getpid()}"
         self._file = Appender(folder / name)
-        self._framed: Any = RecordWriter
-        self._write(event_pb2.Event(wall_time=time.time(), file_version="brain.Event:2"))
+        self._write(file_version="brain.Event:2")
         if purge_after is not None:
             # Tells TensorBoard to forget what earlier files say beyond this step.
-            start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
-            self._write(event_pb2.Event(wall_time=time.time(), step=purge_after + 1, session_log=start))
+            self._write(step=purge_after + 1, session_log=SessionLog(status=SessionLog.START))
 
     def write(self, metrics: Metrics) -> None:
         """Write every number of one update under its own name."""
-        from tensorboard.compat.proto import summary_pb2
+        from tensorboard.compat.proto.summary_pb2 import Summary
 
         numbers = {name: value for name, value in metrics.items() if isinstance(value, int | float) and "/" in name}
-        values = [summary_pb2.Summary.Value(tag=name, simple_value=value) for name, value in numbers.items()]
-        summary = summary_pb2.Summary(value=values)
-        self._write(self._proto.Event(wall_time=time.time(), step=metrics["step"], summary=summary))
+        values = [Summary.Value(tag=name, simple_value=value) for name, value in numbers.items()]
+        self._write(step=metrics["step"], summary=Summary(value=values))
 
-    def _write(self, event: Any) -> None:
+    def _write(self, **content: Any) -> None:
+        from tensorboard.compat.proto.event_pb2 import Event
+        from tensorboard.summary.writer.record_writer import RecordWriter
+
         record = io.BytesIO()
-        self._framed(record).write(event.SerializeToString())
+        RecordWriter(record).write(Event(wall_time=time.time(), **content).SerializeToString())
         self._file.write(record.getvalue())
 
     def close(self) -> None:

@@ -10,7 +10,7 @@ from rlcb.config.schema import Config
 from rlcb.console import Console, note, timed_lines, update_line, warn
 from rlcb.envs.episodes import EpisodeStatistics
 from rlcb.errors import Diverged
-from rlcb.run.checkpoint import from_content, load_newest, prune, save_checkpoint, to_content, totals_of
+from rlcb.run.checkpoint import from_content, load_newest, prune, save_checkpoint, to_content
 from rlcb.run.directory import RunDirectory
 from rlcb.run.metrics import Metrics, MetricsWriter, want_tensorboard
 from rlcb.run.resources import ResourceMeter
@@ -37,7 +37,7 @@ class Recorder:
     def restore(self) -> RunState:
         """Load the newest whole checkpoint; returns the run as its workers left it."""
         path, content = load_newest(self.run.checkpoints, self.run.algorithm, self._warn)
-        state, totals = from_content(str(path), content, self.config), totals_of(content)
+        state, totals = from_content(str(path), content, self.config)
         self.episodes.load(totals.episodes)
         self.seconds, self.worker_restarts = totals.seconds, totals.worker_restarts
         self._started = datetime.fromisoformat(totals.started)

@@ -18,7 +18,7 @@ class ResourceMeter:
         """`elsewhere`: bytes and processor seconds of processes on other machines; `cores`: usable ones in all."""
         self._process, self._elsewhere = psutil.Process(), elsewhere
         self._started = self._last = time.perf_counter()
-        self._cpu_at_last, self._busy = self._cpu_seconds(), 0.0
+        self._cpu_at_last, self._busy = self._usage()[1], 0.0
         self._cores = cores or usable_cpus()
         self.peak_bytes = 0
         self._sum_bytes, self._samples = 0, 0
@@ -31,11 +31,11 @@ class ResourceMeter:
         """
         if self._samples and time.perf_counter() - self._last < _AT_ONCE:
             return self._latest
-        used = self._memory()
+        used, cpu = self._usage()
         self.peak_bytes = max(self.peak_bytes, used, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
         self._sum_bytes += used
         self._samples += 1
-        now, cpu = time.perf_counter(), self._cpu_seconds()
+        now = time.perf_counter()
         busy = max(cpu - self._cpu_at_last, 0.0)  # a process that ended takes its time out of the sum
         share = busy / max(now - self._last, 1e-9) / self._cores
         self._last, self._cpu_at_last, self._busy = now, cpu, self._busy + busy
@@ -52,24 +52,13 @@ class ResourceMeter:
             "cpu_percent": round(100 * share, 1) if self._samples else None,
         }
 
-    def _tree(self) -> list[psutil.Process]:
-        return [self._process, *self._process.children(recursive=True)]
-
-    def _memory(self) -> int:
-        total = self._elsewhere()[0]
-        for process in self._tree():
+    def _usage(self) -> tuple[int, float]:
+        """Bytes and processor seconds of all processes up to now."""
+        used, seconds = self._elsewhere()
+        for process in (self._process, *self._process.children(recursive=True)):
             try:
-                total += process.memory_info().rss
+                memory, times = process.memory_info().rss, process.cpu_times()
             except psutil.NoSuchProcess:  # it ended between listing and asking
                 continue
-        return total
-
-    def _cpu_seconds(self) -> float:
-        total = self._elsewhere()[1]
-        for process in self._tree():
-            try:
-                times = process.cpu_times()
-            except psutil.NoSuchProcess:
-                continue
-            total += times.user + times.system
-        return total
+            used, seconds = used + memory, seconds + times.user + times.system
+        return used, seconds

@@ -31,7 +31,8 @@ def benchmark(output: Path, file: Path | None, flags: Mapping[str, tuple[str, An
         check_room(output, work.unfinished, suite.configs)
         store(output, suite)
         event(output, "suite_started", unfinished=len(work.unfinished))
-        display.line(banner(work))
+        left = work.seconds_left(work.unfinished)
+        display.line(filled("suite_banner.txt", work=work, time_left="" if left is None else clock(left)))
         try:
             return _do(work, stop, display)
         finally:
@@ -76,9 +77,3 @@ def _do(work: Work, stop: StopRequest, display: Display) -> int:
         reasons = "; ".join(f"{name}: {reason}" for name, reason in work.failures.items())
         raise RlcbError(f"{len(work.failures)} failed ({reasons}); all else is done; try those again with: {again}")
     return 0
-
-
-def banner(work: Work) -> str:
-    """What is about to be done, for a person."""
-    left = work.seconds_left(work.unfinished)
-    return filled("suite_banner.txt", work=work, time_left=clock(left) if left is not None else "")

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rlcb.errors import ResourceError
+from rlcb.signals import die_with
 
 _TAIL_BYTES = 8192
 
@@ -24,7 +25,7 @@ class Child:
                 file.flush()
                 self._start = file.tell()
                 self._process = subprocess.Popen(
-                    [sys.executable, "-m", "rlcb.suite.child", str(os.getpid()), *words],
+                    [sys.executable, "-m", "rlcb.suite.process", str(os.getpid()), *words],
                     stdin=subprocess.DEVNULL,
                     stdout=file,
                     stderr=subprocess.STDOUT,
@@ -49,15 +50,11 @@ class Child:
             self._process.send_signal(number)
         self._told = True
 
-    @property
-    def exit_code(self) -> int:
-        """The exit code, as shells count, of a child that has ended."""
+    def reason(self) -> str | None:
+        """Why it failed, once it has ended: the signal that killed it, or its last line; None: it did not fail."""
         code = self._process.returncode
-        return 128 - code if code < 0 else code
-
-    def reason(self) -> str:
-        """Why it failed: the signal that killed it, or the last line it printed."""
-        code = self._process.returncode
+        if code == 0:
+            return None
         if code < 0:
             return f"killed by {signal.Signals(-code).name}"
         words = self.last_line()
@@ -77,3 +74,13 @@ class Child:
             size = file.seek(0, os.SEEK_END)
             file.seek(self._start if at_most is None else max(self._start, size - at_most))
             return file.read().decode(errors="replace")
+
+
+def main() -> None:
+    """In the child: PARENT_PID ARGUMENTS… Replace this program by the command; the bond to the parent remains."""
+    die_with(int(sys.argv[1]))
+    os.execv(sys.executable, [sys.executable, "-m", "rlcb", *sys.argv[2:]])
+
+
+if __name__ == "__main__":
+    main()

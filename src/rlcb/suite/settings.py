@@ -100,7 +100,10 @@ def _validated(values: dict[str, Any], source: Sources) -> SuiteConfig:
     try:
         settings = SuiteConfig.model_validate(values)
     except ValidationError as error:
-        raise UsageError(_first_problem(error, source)) from None
+        first = error.errors()[0]
+        key = str(first["loc"][0])
+        valid = SuiteConfig.model_fields[key].description
+        raise UsageError(f"{source.get(key, key)}: {first['input']!r} is not valid; must be {valid}") from None
     return _checked(settings, source)
 
 
@@ -116,13 +119,6 @@ def _as_mapping(value: Any, source: Sources) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise UsageError(f"{source['overrides']}: {value!r} is not valid; must be config keys with their values")
     return value
-
-
-def _first_problem(error: ValidationError, source: Sources) -> str:
-    first = error.errors()[0]
-    key = str(first["loc"][0])
-    valid = SuiteConfig.model_fields[key].description
-    return f"{source.get(key, key)}: {first['input']!r} is not valid; must be {valid}"
 
 
 def _checked(settings: SuiteConfig, source: Sources) -> SuiteConfig:
@@ -141,7 +137,11 @@ def _checked(settings: SuiteConfig, source: Sources) -> SuiteConfig:
         problem = f"{' and '.join(places)} exclude each other" if len(places) > 1 else "how long is not said"
         raise UsageError(f"{problem}; give --duration HOURS or --total-timesteps N for each run")
     _check_overrides(settings, source)
-    settings = settings.model_copy(update={"games": [_short_name(game, source) for game in settings.games]})
+    try:
+        games = [short_name(canonical_env_name(game)) for game in settings.games]
+    except UsageError as error:
+        raise UsageError(f"{source.get('games', 'games')}: {error}") from None
+    settings = settings.model_copy(update={"games": games})
     for key in ("algorithms", "modes", "seeds", "games"):
         values = getattr(settings, key)
         twice = [value for value in values if values.count(value) > 1]
@@ -176,13 +176,6 @@ def _keys_of(algorithm: str) -> set[str]:
 def _where(source: Sources, key: str) -> str:
     """Where an override was given."""
     return source.get(f"overrides.{key}", f"{source.get('overrides', 'overrides')}.{key}")
-
-
-def _short_name(game: str, source: Sources) -> str:
-    try:
-        return short_name(canonical_env_name(game))
-    except UsageError as error:
-        raise UsageError(f"{source.get('games', 'games')}: {error}") from None
 
 
 def _build_configs(settings: SuiteConfig, source: Sources) -> dict[str, Config]:

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from statistics import fmean
 
@@ -74,7 +75,7 @@ class Work:
         try:
             child = start_training(run, self.output)
             self._watch_training(child, label, run, later)
-            reason = child.reason() if child.exit_code else None
+            reason = child.reason()
         except ResourceError as error:
             reason = str(error)
         result = result_of(run)
@@ -85,22 +86,26 @@ class Work:
         elif self._stop.signal is not None:
             event(self.output, "run_interrupted", run=run.name)
         else:
-            self.failures[run.name] = reason or "ended without a final checkpoint and summary"
-            event(self.output, "run_failed", run=run.name, reason=self.failures[run.name])
-            times = self._times(self.seconds_left(later))
-            self._display.line(f"{label}: FAILED, {self.failures[run.name]} ({times})")
+            reason = self.failures[run.name] = reason or "ended without a final checkpoint and summary"
+            event(self.output, "run_failed", run=run.name, reason=reason)
+            self._display.line(f"{label}: FAILED, {reason} ({self._times(self.seconds_left(later))})")
 
     def _watch_training(self, child: Child, label: str, run: SuiteRun, later: list[SuiteRun]) -> None:
-        begun, done = time.monotonic(), len(self.runs) - len(later) - 1
+        done = len(self.runs) - len(later) - 1
         before, after = self.expected_seconds(run), self.seconds_left([run, *later])
-        while not child.ended(_POLL_SECONDS):
-            if self._stop.signal is not None:
-                child.pass_on(self._stop.signal)
-            spent = time.monotonic() - begun
+        for spent in self._until_end(child):
             part = min(spent / before, 1.0) if before else 0.0
             left = None if after is None or before is None else after - min(spent, before)
             share = (done + part) / len(self.runs)
             self._display.show("Training", share, self._times(left), f"{label}: {child.last_line()}")
+
+    def _until_end(self, child: Child) -> Iterator[float]:
+        """The seconds that a command has run, again and again until its end; a signal is passed on to it."""
+        begun = time.monotonic()
+        while not child.ended(_POLL_SECONDS):
+            if self._stop.signal is not None:
+                child.pass_on(self._stop.signal)
+            yield time.monotonic() - begun
 
     def _rest(self) -> None:
         """Pause so that the machine cools down; a signal ends the pause."""
@@ -122,7 +127,9 @@ class Work:
             if self._stop.signal is not None:
                 return
             label = f"[{number}/{len(todo)}] evaluation of {run.name}"
-            child = evaluate_run(run, configs[run.pair], episodes)
+            levels = "both" if len(_levels(configs[run.pair], run.game)) > 1 else "train"
+            command = ("evaluate", "--checkpoint", run.final_checkpoint, "--levels", levels)
+            child = Child((*command, "--num-episodes", str(episodes)), run.log)
             reason = self._wait_for(child, "Evaluation", (number - 1) / len(todo), label)
             left = (time.monotonic() - begun) / number * (len(todo) - number)
             if reason is None:
@@ -134,7 +141,8 @@ class Work:
 
     def report(self) -> Path | None:
         """Compare the finished runs and write the report; returns its most readable file."""
-        child = write_report(self.output)
+        folder = self.output / "report"
+        child = Child(["compare", self.output, "--output", folder], self.output / "report.log")
         reason = self._wait_for(child, "Report", 0.0, "comparing all runs")
         if self._stop.signal is not None:
             return None
@@ -143,18 +151,15 @@ class Work:
             return None
         said = [line for line in child.output().splitlines() if not line.startswith("Report: ")]  # that comes last
         self._display.line("\n".join(said))
-        folder = report_folder(self.output)
         readable = [folder / "report.html", folder / "comparison_report.txt"]
         return next((file for file in readable if file.exists()), folder)
 
     def _wait_for(self, child: Child, phase: str, fraction: float, label: str) -> str | None:
         """Wait for a command's end; returns why it failed, or None."""
-        while not child.ended(_POLL_SECONDS):
-            if self._stop.signal is not None:
-                child.pass_on(self._stop.signal)
+        for _ in self._until_end(child):
             elapsed = f"elapsed {clock(time.monotonic() - self._started)}"
             self._display.show(phase, fraction, elapsed, f"{label}: {child.last_line()}")
-        return child.reason() if child.exit_code else None
+        return child.reason()
 
     def _times(self, left: float | None) -> str:
         return time_note(time.monotonic() - self._started, left)
@@ -193,23 +198,6 @@ def is_evaluated(run: SuiteRun, config: Config, episodes: int) -> bool:
     except (OSError, ValueError, KeyError, TypeError):
         return False
     return done.issuperset(_levels(config, run.game))
-
-
-def evaluate_run(run: SuiteRun, config: Config, episodes: int) -> Child:
-    """Start the evaluation of a finished run's final checkpoint."""
-    levels = "both" if len(_levels(config, run.game)) > 1 else "train"
-    what = ("evaluate", "--checkpoint", run.final_checkpoint)
-    return Child((*what, "--levels", levels, "--num-episodes", str(episodes)), run.log)
-
-
-def report_folder(output: Path) -> Path:
-    """The folder of the comparison of a suite's runs."""
-    return output / "report"
-
-
-def write_report(output: Path) -> Child:
-    """Start the comparison of all runs of a suite."""
-    return Child(["compare", output, "--output", report_folder(output)], output / "report.log")
 
 
 def _metrics_of(result: Result) -> str:
