@@ -9,6 +9,7 @@ from rlcb.config import plan as plan_module
 from rlcb.config.load import build_config
 from rlcb.config.plan import Plan, largest_division, make_plan
 from rlcb.config.schema import Config
+from rlcb.errors import WorkersLost
 
 
 @dataclass
@@ -23,6 +24,9 @@ class Nodes:
 
     def others(self) -> int:
         return self.elsewhere
+
+    def room(self) -> int:
+        return self.total
 
 
 @pytest.fixture(autouse=True)
@@ -77,6 +81,13 @@ def test_a_cluster_has_a_worker_for_every_core(algorithm: str, pool: Nodes, valu
     assert found == plan
     assert config.parallel.num_workers == plan.num_workers
     assert config.parallel.backend == ("gloo" if algorithm == "ppo" else "shared_memory")
+
+
+def test_a_cluster_with_less_room_begins_with_fewer_workers_and_says_when_these_are_too_few() -> None:
+    config, found = make_plan(configured("ppo", num_workers=8), "parallel", Nodes(6))
+    assert (found.num_workers, found.envs_per_worker, config.parallel.num_workers) == (4, 8, 8)
+    with pytest.raises(WorkersLost, match="room for 6 workers, which leaves a group of 4; 5 must be"):
+        make_plan(configured("ppo", num_workers=8, min_workers=5), "parallel", Nodes(6))
 
 
 def test_the_largest_division_shares_environments_and_minibatches_evenly() -> None:
