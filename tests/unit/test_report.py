@@ -31,6 +31,8 @@ from rlcb.analysis.run import Run
 from rlcb.envs.procgen_games import SCORE_RANGES
 from rlcb.hardware import code_version
 
+pytestmark = pytest.mark.xdist_group("report")
+
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 VOID = {"meta", "br"}
 EVIL = '"><img src=x onerror=alert(1)><script>alert(2)</script>`|$_{'
