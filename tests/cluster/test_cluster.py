@@ -15,6 +15,7 @@ import pytest
 
 from helpers.cluster_runs import (
     ROLLOUT,
+    TWO,
     Begin,
     assert_every_step_once,
     ended,
@@ -30,6 +31,8 @@ from rlcb.run.checkpoint import load_checkpoint
 
 if TYPE_CHECKING:
     from ray.cluster_utils import Cluster
+
+pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("three nodes")]
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +50,6 @@ def begin(start: Begin, monkeypatch: pytest.MonkeyPatch) -> Begin:
     return start
 
 
-@pytest.mark.cluster
 @pytest.mark.parametrize("algorithm", ["ppo", "a2c", "impala", "a3c"])
 def test_every_algorithm_finishes(algorithm: str, cluster: "Cluster", tmp_path: Path) -> None:
     path = tmp_path / "run"
@@ -66,7 +68,6 @@ def test_every_algorithm_finishes(algorithm: str, cluster: "Cluster", tmp_path: 
     assert not hosts()  # nothing of the run is left on the cluster
 
 
-@pytest.mark.cluster
 def test_bit_identical_to_local_processes(cluster: "Cluster", tmp_path: Path) -> None:
     algorithm, there, here = "ppo", tmp_path / "there", tmp_path / "here"
     assert rlcb(*flags(algorithm, 10, there), "--cluster", cluster.address, env=SETTINGS).returncode == 0
@@ -76,11 +77,10 @@ def test_bit_identical_to_local_processes(cluster: "Cluster", tmp_path: Path) ->
         assert tensor.equal(weights[1]["policy"][name]), name
 
 
-@pytest.mark.cluster
 @pytest.mark.parametrize("algorithm", ["ppo", "impala", "a3c"])
 def test_a_killed_worker_is_replaced(algorithm: str, cluster: "Cluster", begin: Begin, tmp_path: Path) -> None:
     path, updates = tmp_path / "run", 200
-    process = begin(*flags(algorithm, updates, path), "--cluster", cluster.address)
+    process = begin(*flags(algorithm, updates, path, TWO), "--cluster", cluster.address)
     wait_for_line(process, "Update 5 |")
     hosts()[0].send_signal(signal.SIGKILL)
     ended(process, 0)
@@ -90,13 +90,12 @@ def test_a_killed_worker_is_replaced(algorithm: str, cluster: "Cluster", begin: 
     assert lost[0]["how"] == "its process or node died"
 
 
-@pytest.mark.cluster
 def test_an_actor_killed_by_ray_is_replaced(cluster: "Cluster", begin: Begin, tmp_path: Path) -> None:
     path, updates = tmp_path / "run", 200
-    process = begin(*flags("impala", updates, path), "--cluster", cluster.address)
+    process = begin(*flags("impala", updates, path, TWO), "--cluster", cluster.address)
     wait_for_line(process, "Update 5 |")
     kill = "import ray, sys\nray.init(sys.argv[1], namespace='rlcb', logging_level='ERROR')\n"
-    kill += "names = [a['name'] for a in ray.util.list_named_actors(all_namespaces=True) if 'actor 2' in a['name']]\n"
+    kill += "names = [a['name'] for a in ray.util.list_named_actors(all_namespaces=True) if 'actor 1' in a['name']]\n"
     kill += "ray.kill(ray.get_actor(names[0]))\nprint('killed', len(names))"
     done = subprocess.run(
         [sys.executable, "-c", kill, cluster.address], env={**os.environ, **SETTINGS},
@@ -105,13 +104,12 @@ def test_an_actor_killed_by_ray_is_replaced(cluster: "Cluster", begin: Begin, tm
     assert "killed 1" in done.stdout, done.stdout + done.stderr
     ended(process, 0)
     assert_every_step_once(path, updates)
-    assert [event["worker"] for event in events_of(path) if event["event"] == "worker_lost"] == ["actor 2"]
+    assert [event["worker"] for event in events_of(path) if event["event"] == "worker_lost"] == ["actor 1"]
 
 
-@pytest.mark.cluster
 def test_a_stopped_worker_is_noticed(cluster: "Cluster", begin: Begin, tmp_path: Path) -> None:
     path, updates = tmp_path / "run", 100
-    process = begin(*flags("impala", updates, path), "--cluster", cluster.address, "--worker-timeout", "15")
+    process = begin(*flags("impala", updates, path, TWO), "--cluster", cluster.address, "--worker-timeout", "15")
     wait_for_line(process, "Update 5 |")
     hosts()[0].send_signal(signal.SIGSTOP)
     ended(process, 0)
@@ -122,10 +120,9 @@ def test_a_stopped_worker_is_noticed(cluster: "Cluster", begin: Begin, tmp_path:
     assert not hosts()
 
 
-@pytest.mark.cluster
 def test_a_signal_ends_and_saves_and_the_run_goes_on_here(cluster: "Cluster", begin: Begin, tmp_path: Path) -> None:
     path = tmp_path / "run"
-    process = begin(*flags("ppo", 5000, path), "--cluster", cluster.address)
+    process = begin(*flags("ppo", 5000, path, TWO), "--cluster", cluster.address)
     wait_for_line(process, "Update 5 |")
     process.send_signal(signal.SIGTERM)
     ended(process, 128 + signal.SIGTERM)
@@ -136,7 +133,6 @@ def test_a_signal_ends_and_saves_and_the_run_goes_on_here(cluster: "Cluster", be
     assert_every_step_once(path, before + 5)
 
 
-@pytest.mark.cluster
 def test_a_suite_goes_there(cluster: "Cluster", tmp_path: Path) -> None:
     given = ("--games", "CartPole-v1", "--seeds", "1", "--total-timesteps", "2048", "--eval-episodes", "2")
     size = ("--num-envs", "16", "--n-steps", "32", "--batch-size", "128", "--num-workers", "2", "--num-threads", "1")
@@ -148,7 +144,6 @@ def test_a_suite_goes_there(cluster: "Cluster", tmp_path: Path) -> None:
     assert "nodes" not in summaries["ppo_sequential"]
 
 
-@pytest.mark.cluster
 def test_a_missing_token_and_another_version_are_told(cluster: "Cluster", tmp_path: Path) -> None:
     given = (*flags("ppo", 5, tmp_path / "run"), "--cluster", cluster.address)
     wrong = rlcb(*given, env={**SETTINGS, "RAY_AUTH_TOKEN": "0" * 32}, timeout=90)

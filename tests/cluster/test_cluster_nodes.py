@@ -25,6 +25,8 @@ from helpers.processes import rlcb, wait_for_line
 if TYPE_CHECKING:
     pass
 
+pytestmark = pytest.mark.cluster
+
 
 @pytest.fixture
 def begin(start: Begin, monkeypatch: pytest.MonkeyPatch) -> Begin:
@@ -34,7 +36,6 @@ def begin(start: Begin, monkeypatch: pytest.MonkeyPatch) -> Begin:
     return start
 
 
-@pytest.mark.cluster
 @pytest.mark.parametrize("algorithm", ["ppo", "impala"])
 def test_a_lost_node_and_one_that_joins(algorithm: str, begin: Begin, tmp_path: Path) -> None:
     needs_ray()
@@ -61,7 +62,6 @@ def test_a_lost_node_and_one_that_joins(algorithm: str, begin: Begin, tmp_path: 
         assert sizes == [2, 4]
 
 
-@pytest.mark.cluster
 def test_too_few_workers_end_the_run_with_a_checkpoint(begin: Begin, tmp_path: Path) -> None:
     needs_ray()
     path = tmp_path / "run"
@@ -78,7 +78,6 @@ def test_too_few_workers_end_the_run_with_a_checkpoint(begin: Begin, tmp_path: P
     assert lines_of(path)[-1]["step"] == saved + 5 * ROLLOUT
 
 
-@pytest.mark.cluster
 @pytest.mark.parametrize(("algorithm", "what"), [("ppo", "gcs"), ("impala", "gcs"), ("a3c", "node")])
 def test_a_lost_head_ends_the_run(algorithm: str, what: str, begin: Begin, tmp_path: Path) -> None:
     needs_ray()

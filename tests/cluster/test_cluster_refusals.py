@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from helpers.cluster_runs import CART, FOUR, flags
+from helpers.cluster_runs import CART, FOUR, TWO, flags
 from helpers.clusters import SETTINGS
 from helpers.processes import rlcb
 
@@ -46,7 +46,7 @@ def test_without_ray_the_exact_command_is_named(tmp_path: Path) -> None:
     output = ("--output-dir", tmp_path / "run")
     done = rlcb("train", "ppo", *FOUR, *CART, "--cluster", "local", *output, env=env)
     done.assert_one_line_error(2, "pip install 'rl-cluster-benchmark[cluster]'")
-    assert rlcb(*flags("ppo", 2, tmp_path / "here"), env=env).returncode == 0
+    assert rlcb(*flags("ppo", 2, tmp_path / "here", TWO), env=env).returncode == 0
 
 
 def test_somebody_else_at_the_address(tmp_path: Path) -> None:

@@ -16,6 +16,8 @@ from helpers.processes import CARTPOLE, HELPERS, TINY, rlcb, run
 from rlcb.errors import CheckpointUnusable
 from rlcb.run.checkpoint import candidates, load_checkpoint, load_newest, prune, save_checkpoint
 
+pytestmark = pytest.mark.xdist_group("checkpoints")
+
 
 @pytest.fixture(scope="module")
 def coinrun(tmp_path_factory: pytest.TempPathFactory) -> Path:

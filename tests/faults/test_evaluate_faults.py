@@ -16,6 +16,8 @@ import pytest
 from helpers.in_process import evaluate, final, results, train
 from helpers.processes import CARTPOLE, wait_for_file, wait_for_line
 
+pytestmark = pytest.mark.xdist_group("evaluate faults")
+
 Start = Callable[..., subprocess.Popen[str]]
 Capsys = pytest.CaptureFixture[str]
 FEW = ("--num-episodes", "2", "--num-threads", "1")

@@ -57,7 +57,9 @@ def calm(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], dict[str, 
     return train
 
 
-@pytest.mark.parametrize("backend", ["shared_memory", "gloo"])
+@pytest.mark.parametrize(
+    "backend", [pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in ("shared_memory", "gloo")]
+)
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_killed_worker_is_replaced_and_the_run_ends_as_if_nothing_had_happened(
     start: Start, tmp_path: Path, calm: Callable[[str], dict[str, object]], rank: int, backend: str

@@ -8,6 +8,8 @@ import pytest
 from helpers.parameter_processes import FREE, MEANWHILE
 from helpers.processes import HELPERS, python
 
+pytestmark = pytest.mark.xdist_group("races")
+
 
 def test_a_stopped_process_holds_nobody_up_and_counts_are_exact_in_a_race() -> None:
     done = python(str(HELPERS / "parameter_processes.py"))

@@ -29,14 +29,15 @@ CART = (
     "1",
 )
 FOUR = ("--mode", "parallel", "--num-workers", "4", "--num-envs", "4")
+TWO = ("--mode", "parallel", "--num-workers", "2", "--num-envs", "8")  # each worker more has to import torch
 ROLLOUT = 4 * 4 * 32
 BATCH = {"ppo": ("--batch-size", "128", "--n-epochs", "1"), "impala": ("--batch-size", "128")}
 Begin = Callable[..., "subprocess.Popen[str]"]
 
 
-def flags(algorithm: str, updates: int, path: Path) -> list[str | Path]:
+def flags(algorithm: str, updates: int, path: Path, division: tuple[str, ...] = FOUR) -> list[str | Path]:
     total = ("--total-timesteps", str(updates * ROLLOUT), "--output-dir", path)
-    return ["train", algorithm, *FOUR, *CART, *BATCH.get(algorithm, ()), *total]
+    return ["train", algorithm, *division, *CART, *BATCH.get(algorithm, ()), *total]
 
 
 def lines_of(path: Path) -> list[dict[str, Any]]:

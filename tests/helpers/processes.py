@@ -54,6 +54,7 @@ def run(command: Sequence[str], timeout: float = 300, env: dict[str, str] | None
     done = subprocess.run(
         command,
         cwd=cwd,
+        stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
         timeout=timeout,

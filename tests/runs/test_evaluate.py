@@ -20,6 +20,8 @@ from rlcb.evaluation.play import Actor, play, quotas_of
 from rlcb.evaluation.policy import build_policy, environment_for, find_policy
 from rlcb.run.checkpoint import load_checkpoint, save_checkpoint
 
+pytestmark = pytest.mark.xdist_group("evaluate")
+
 FIELDS = ["env", "levels", "num_levels", "start_level", "distribution_mode", "policy", "seed", "num_envs", "episodes",
           "complete", "mean_reward", "std_reward", "min_reward", "max_reward", "mean_length", "std_length", "ci95",
           "normalized_score", "success_rate", "success_ci95", "seconds", "fps", "rewards", "lengths",

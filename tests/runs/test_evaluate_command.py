@@ -11,6 +11,8 @@ from helpers.in_process import evaluate, final, results, train
 from helpers.processes import CARTPOLE, TINY, python, rlcb
 from rlcb.run.checkpoint import load_checkpoint, save_checkpoint
 
+pytestmark = pytest.mark.xdist_group("evaluate command")
+
 Capsys = pytest.CaptureFixture[str]
 FEW = ("--num-episodes", "2", "--num-threads", "1")
 

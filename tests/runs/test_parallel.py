@@ -117,17 +117,6 @@ def test_a_batch_larger_than_the_rollout_is_the_rollout(tmp_path: Path) -> None:
     assert "learned from whole" in done.stdout
 
 
-def test_parallel_ppo_solves_cartpole(tmp_path: Path) -> None:
-    recipe = ("--env", "CartPole-v1", "--learning-rate", "1e-3", "--lr-schedule", "linear", "--gamma", "0.99",
-              "--ent-coef", "0", "--normalize-rewards", "false", "--log-interval", "1000")  # fmt: skip
-    division = ("--num-workers", "2", "--num-envs", "4", "--n-steps", "128", "--batch-size", "256", "--n-epochs", "10")
-    path = tmp_path / "run"
-    flags = (*recipe, *division, "--total-timesteps", "196608", "--output-dir", path)
-    done = rlcb("train", "ppo", "--mode", "parallel", *flags, timeout=600)
-    assert done.returncode == 0, done.stderr
-    assert json.loads((path / "benchmark_metrics.json").read_text())["performance"]["final_reward"] >= 475
-
-
 def test_shared_memory_and_gloo_agree_up_to_rounding(tmp_path: Path) -> None:
     more = ("--env", "CartPole-v1", "--total-timesteps", "512")
     for backend in ("shared_memory", "gloo"):

@@ -13,6 +13,8 @@ from helpers.processes import CARTPOLE, ROOT, TINY, python, rlcb
 from rlcb.config.load import build_config
 from rlcb.config.schema import fields
 
+pytestmark = pytest.mark.xdist_group("run directory")
+
 Start = Callable[..., subprocess.Popen[str]]
 
 

@@ -16,6 +16,8 @@ from rlcb.evaluation.play import Actor
 from rlcb.evaluation.policy import build_policy, environment_for, find_policy
 from rlcb.evaluation.video import find_ffmpeg, watch, write_video
 
+pytestmark = pytest.mark.xdist_group("videos")
+
 Capsys = pytest.CaptureFixture[str]
 FEW = ("--num-episodes", "2", "--num-threads", "1")
 

@@ -29,6 +29,8 @@ from rlcb.report.compare import compare_any, write_report
 from rlcb.report.sections import Origin
 from rlcb.report.tables import game_table, set_table
 
+pytestmark = pytest.mark.xdist_group("report")
+
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 VOID = {"meta", "br"}
 EVIL = '"><img src=x onerror=alert(1)><script>alert(2)</script>`|$_{'
