@@ -33,7 +33,7 @@ def test_a_stopped_process_holds_nobody_up_and_counts_are_exact_in_a_race() -> N
 @pytest.fixture(scope="module")
 def found() -> dict[str, Any]:
     """What real processes saw."""
-    done = python(str(HELPERS / "bulletin_processes.py"))
+    done = python(str(HELPERS / "versioned_weights_processes.py"))
     assert done.returncode == 0, done.stderr
     content: dict[str, Any] = json.loads(done.stdout)
     return content

@@ -46,12 +46,12 @@ def see_killed(child: int) -> None:
 
 def publish_on(descriptor: int) -> NoReturn:
     """Publish one version after the other, in two parts, at an uneven pace."""
-    bulletin, vector, draw = VersionedWeights(descriptor, LENGTH), torch.empty(LENGTH), random.Random(3)
-    version = bulletin.read(vector)
+    published, vector, draw = VersionedWeights(descriptor, LENGTH), torch.empty(LENGTH), random.Random(3)
+    version = published.read(vector)
     while True:
         version += 1
         vector.fill_(version)
-        bulletin.publish(version, vector[:1000], vector[1000:])
+        published.publish(version, vector[:1000], vector[1000:])
         until = time.perf_counter() + draw.choice((0.0, 0.0, 0.00002, 0.0001))
         while time.perf_counter() < until:
             pass  # sleeping would give the reader all the time it wants
@@ -60,11 +60,11 @@ def publish_on(descriptor: int) -> NoReturn:
 def race(into: torch.Tensor) -> dict[str, int]:
     """Read while another process publishes, until enough was seen."""
     descriptor = os.memfd_create("race")
-    bulletin = VersionedWeights(descriptor, LENGTH)
+    published = VersionedWeights(descriptor, LENGTH)
     child = forked(lambda: publish_on(descriptor))
     found = {"reads": 0, "versions": 0, "torn": 0, "backwards": 0, "last": 0}
     while found["versions"] < SEEN or found["last"] < VERSIONS:
-        version = bulletin.read(into)
+        version = published.read(into)
         found["reads"] += 1
         found["torn"] += not bool((into == version).all())
         found["backwards"] += version < found["last"]
@@ -87,23 +87,23 @@ class Deadly:
 
 def die_publishing(descriptor: int, *before: int) -> NoReturn:
     """Be killed in the middle of the next version, when parts of these lengths have been written."""
-    bulletin = VersionedWeights(descriptor, LENGTH)
-    version = bulletin.read(torch.empty(LENGTH)) + 1
+    published = VersionedWeights(descriptor, LENGTH)
+    version = published.read(torch.empty(LENGTH)) + 1
     parts: list[Any] = [torch.full((length,), float(version)) for length in before]
-    bulletin.publish(version, *parts, Deadly())  # type: ignore[arg-type]
+    published.publish(version, *parts, Deadly())  # type: ignore[arg-type]
     raise AssertionError
 
 
 def judge(descriptor: int, before: int) -> dict[str, int]:
     """What a process that comes afterwards finds."""
-    bulletin, vector = VersionedWeights(descriptor, LENGTH), torch.empty(LENGTH)
-    version = bulletin.read(vector)
-    in_the_middle = bool(bulletin._words[0] > bulletin._words[8])
+    published, vector = VersionedWeights(descriptor, LENGTH), torch.empty(LENGTH)
+    version = published.read(vector)
+    in_the_middle = bool(published._words[0] > published._words[8])
     found = {"version": version, "in_the_middle": int(in_the_middle), "backwards": int(version < before)}
     found["torn"] = int(not bool((vector == version).all()))
-    found["newest_lost"] = int(not bool((bulletin.read_version(version) == version).all()))
+    found["newest_lost"] = int(not bool((published.read_version(version) == version).all()))
     try:
-        older = bulletin.read_version(version - 1)
+        older = published.read_version(version - 1)
     except LookupError:
         found["older_lost"] = int(not in_the_middle and version > 1)
     else:
@@ -114,8 +114,8 @@ def judge(descriptor: int, before: int) -> dict[str, int]:
 def kills() -> list[dict[str, int]]:
     """Publishers, each killed at some moment, the next one going on where it was."""
     descriptor, draw = os.memfd_create("kills"), random.Random(5)
-    bulletin, vector = VersionedWeights(descriptor, LENGTH), torch.empty(LENGTH)
-    bulletin.publish(1, torch.ones(LENGTH))
+    published, vector = VersionedWeights(descriptor, LENGTH), torch.empty(LENGTH)
+    published.publish(1, torch.ones(LENGTH))
     verdicts = [judge(descriptor, 1)]
     for number in range(KILLS):
         if number % 10 < 3:
@@ -123,7 +123,7 @@ def kills() -> list[dict[str, int]]:
             see_killed(forked(lambda lengths=lengths: die_publishing(descriptor, *lengths)))  # type: ignore[misc]
         else:
             child = forked(lambda: publish_on(descriptor))
-            while bulletin.read(vector) == verdicts[-1]["version"]:
+            while published.read(vector) == verdicts[-1]["version"]:
                 os.sched_yield()
             time.sleep(draw.random() * 0.003)
             kill(child)
