@@ -1,13 +1,14 @@
 """Fixtures that every layer may use."""
 
 import os
+import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from helpers.processes import start_rlcb
+from helpers.processes import CARTPOLE, TINY, start_rlcb
 
 # Test processes share the cores with each other and with what they start. Read when torch is loaded.
 os.environ.update(OMP_NUM_THREADS="1", OMP_WAIT_POLICY="passive")
@@ -26,3 +27,27 @@ def start() -> Iterator[Callable[..., subprocess.Popen[str]]]:
     for process in processes:
         process.kill()
         process.communicate()
+
+
+@pytest.fixture(scope="module")
+def cartpole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run with checkpoints of steps 0 and 256 and a final one of 512."""
+    from helpers.in_process import train  # imports torch
+
+    path = tmp_path_factory.mktemp("cartpole") / "run"
+    return train(path, *CARTPOLE, "--total-timesteps", "512", "--save-interval", "1")
+
+
+@pytest.fixture(scope="module")
+def starpilot(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run of 256 steps."""
+    from helpers.in_process import train
+
+    path = tmp_path_factory.mktemp("starpilot") / "run"
+    return train(path, *TINY, "--env", "starpilot", "--total-timesteps", "256")
+
+
+@pytest.fixture
+def copy(cartpole: Path, tmp_path: Path) -> Path:
+    """A copy of the CartPole run to do harm to."""
+    return Path(shutil.copytree(cartpole, tmp_path / "run"))

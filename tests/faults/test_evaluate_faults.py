@@ -4,7 +4,6 @@ import json
 import os
 import pickle
 import resource
-import shutil
 import signal
 import subprocess
 from collections.abc import Callable
@@ -13,27 +12,14 @@ from typing import Any
 
 import pytest
 
-from helpers.in_process import evaluate, final, results, train
-from helpers.processes import CARTPOLE, wait_for_file, wait_for_line
+from helpers.in_process import evaluate, final, results
+from helpers.processes import wait_for_file, wait_for_line
 
 pytestmark = pytest.mark.xdist_group("evaluate faults")
 
 Start = Callable[..., subprocess.Popen[str]]
 Capsys = pytest.CaptureFixture[str]
 FEW = ("--num-episodes", "2", "--num-threads", "1")
-
-
-@pytest.fixture(scope="module")
-def cartpole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A finished run with checkpoints of steps 0 and 256 and a final one of 512."""
-    path = tmp_path_factory.mktemp("cartpole") / "run"
-    return train(path, *CARTPOLE, "--total-timesteps", "512", "--save-interval", "1")
-
-
-@pytest.fixture
-def copy(cartpole: Path, tmp_path: Path) -> Path:
-    """A copy of the CartPole run to do harm to."""
-    return Path(shutil.copytree(cartpole, tmp_path / "run"))
 
 
 def test_damaged_missing_and_foreign_files_are_refused(copy: Path, tmp_path: Path, capsys: Capsys) -> None:

@@ -8,32 +8,13 @@ from pathlib import Path
 import pytest
 
 from helpers.in_process import evaluate, final, results, train
-from helpers.processes import CARTPOLE, TINY, python, rlcb
+from helpers.processes import CARTPOLE, python, rlcb
 from rlcb.run.checkpoint import load_checkpoint, save_checkpoint
 
 pytestmark = pytest.mark.xdist_group("evaluate command")
 
 Capsys = pytest.CaptureFixture[str]
 FEW = ("--num-episodes", "2", "--num-threads", "1")
-
-
-@pytest.fixture(scope="module")
-def cartpole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A finished run with checkpoints of steps 0 and 256 and a final one of 512."""
-    path = tmp_path_factory.mktemp("cartpole") / "run"
-    return train(path, *CARTPOLE, "--total-timesteps", "512", "--save-interval", "1")
-
-
-@pytest.fixture(scope="module")
-def starpilot(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("starpilot") / "run"
-    return train(path, *TINY, "--env", "starpilot", "--total-timesteps", "256")
-
-
-@pytest.fixture
-def copy(cartpole: Path, tmp_path: Path) -> Path:
-    """A copy of the CartPole run to do harm to."""
-    return Path(shutil.copytree(cartpole, tmp_path / "run"))
 
 
 # --- what is found

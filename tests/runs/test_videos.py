@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from helpers.in_process import evaluate, final, train
-from helpers.processes import CARTPOLE, TINY
+from helpers.in_process import evaluate, final
 from rlcb.envs.families import make_env
 from rlcb.evaluation.play import Actor
 from rlcb.evaluation.policy import build_policy, environment_for, find_policy
@@ -20,19 +19,6 @@ pytestmark = pytest.mark.xdist_group("videos")
 
 Capsys = pytest.CaptureFixture[str]
 FEW = ("--num-episodes", "2", "--num-threads", "1")
-
-
-@pytest.fixture(scope="module")
-def cartpole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A finished run with checkpoints of steps 0 and 256 and a final one of 512."""
-    path = tmp_path_factory.mktemp("cartpole") / "run"
-    return train(path, *CARTPOLE, "--total-timesteps", "512", "--save-interval", "1")
-
-
-@pytest.fixture(scope="module")
-def starpilot(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("starpilot") / "run"
-    return train(path, *TINY, "--env", "starpilot", "--total-timesteps", "256")
 
 
 def decoded(path: Path, width: int, height: int) -> np.ndarray:
