@@ -139,7 +139,7 @@ def test_the_loss_of_all_workers_at_once_is_4(start: Start, tmp_path: Path) -> N
         worker.kill()
     _, err = process.communicate(timeout=100)
     assert process.returncode == 4, err
-    assert "all workers are lost" in err
+    assert "all 2 workers are lost" in err
     assert "Traceback" not in err
     load_newest(tmp_path / "run" / "checkpoints", "ppo", pytest.fail)
 

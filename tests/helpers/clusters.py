@@ -33,7 +33,7 @@ def ray_cluster(*cores: int) -> "Iterator[Cluster]":
     finally:
         if _answers(address):  # one without a head cannot be taken down in order
             cluster.shutdown()
-        _kill_the_rest()
+        kill_the_rest()
 
 
 def _answers(address: str) -> bool:
@@ -53,7 +53,7 @@ def ours() -> list[psutil.Process]:
     return found
 
 
-def _kill_the_rest() -> None:
+def kill_the_rest() -> None:
     """Nothing of a test may outlive it."""
     for process in ours():
         with contextlib.suppress(psutil.Error):

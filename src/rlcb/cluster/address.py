@@ -1,8 +1,12 @@
 """Which cluster a run goes to, and whether it may."""
 
+import contextlib
 import ipaddress
 import os
+import selectors
 import socket
+import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -79,16 +83,27 @@ def is_loopback(host: str) -> bool:
 
 def refuse_silent(address: Address, seconds: float = 5.0) -> None:
     """Refuse an address that nobody answers at."""
-    if address.host is not None and not answers(address, seconds):
+    if address.host is not None and not answering([address], seconds):
         raise WorkersLost(
             f"--cluster {address}: nobody answers there; is the head running (`ray start --head`) and the port open?"
         )
 
 
-def answers(address: Address, seconds: float) -> bool:
-    """Whether somebody accepts connections at the address."""
-    try:
-        with socket.create_connection((address.host, address.port), timeout=seconds):
-            return True
-    except OSError:
-        return False
+def answering(addresses: Iterable[Address], seconds: float) -> set[Address]:
+    """Those of the addresses at which somebody accepts connections, all asked at once."""
+    with selectors.DefaultSelector() as selector, contextlib.ExitStack() as sockets:
+        for address in addresses:
+            with contextlib.suppress(OSError):
+                family, kind, _, _, where = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)[0]
+                probe = sockets.enter_context(socket.socket(family, kind))
+                probe.setblocking(False)
+                probe.connect_ex(where)
+                selector.register(probe, selectors.EVENT_WRITE, address)
+        answered, deadline = set(), time.monotonic() + seconds
+        while selector.get_map() and (left := deadline - time.monotonic()) > 0:
+            for key, _ in selector.select(left):
+                assert isinstance(key.fileobj, socket.socket)
+                if key.fileobj.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) == 0:
+                    answered.add(key.data)
+                selector.unregister(key.fileobj)
+        return answered

@@ -11,7 +11,7 @@ from typing import Any
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from rlcb.cluster.address import Address, answers
+from rlcb.cluster.address import Address, answering
 from rlcb.cluster.connect import connected
 from rlcb.cluster.parameter_server import ParameterServer
 from rlcb.cluster.placement import Place, spread
@@ -25,8 +25,7 @@ from rlcb.config.schema import Config
 from rlcb.execution.messages import ActorSetup, AsyncSetup, WorkerSetup
 
 _LOOKS_EVERY = 1.0  # seconds between looks at the nodes
-_DECLARED_DEAD = 60.0  # seconds that Ray may take to declare a node dead
-_SILENT = 10.0  # seconds without an answer before the head counts as lost, or this machine's part
+_SILENT = 10.0  # seconds without an answer before a node counts as lost, or the head, or this machine's part
 
 
 @dataclass
@@ -37,7 +36,6 @@ class _Node:
     door: Address  # where its part of Ray listens
     cores: float
     alive: bool = True
-    gone_at: float = float("-inf")  # when it was found to be silent, though nobody has declared it dead
     workers: int = 0  # the most it had at a time
     peak_bytes: int = 0
 
@@ -54,13 +52,14 @@ class RayPool(WorkerPool):
         self._here = ray.get_runtime_context().get_node_id()
         self._nodes: dict[str, _Node] = {}
         self._workers: list[RayWorker] = []
-        self._plan: list[Place] = []
+        self._plan: dict[int, Place] = {}  # by the place of a worker
         self._spent_before = 0.0  # processor seconds of workers that are gone
-        self._looked, self._groups = 0.0, 0
+        self._looked = 0.0
         self._prefix = f"rlcb-{os.getpid()}-{time.time_ns()}"
         self._transport: SupervisorTransport | None = None  # where there are actors
         self._server: Any = None  # A3C's parameter server
-        self._watch = _Watch(address, self._here)
+        # Half of what a silent worker is given: a node that is lost takes several with it.
+        self._watch = _Watch(address, self._here, min(_SILENT, config.parallel.worker_timeout / 2))
         self._look()
 
     # What there is
@@ -71,7 +70,7 @@ class RayPool(WorkerPool):
             cores = entry["Resources"].get("CPU", 0.0)
             node = self._nodes.setdefault(entry["NodeID"], _Node(_name(entry), _door(entry), cores))
             node.cores = cores or node.cores
-            node.alive = entry["Alive"] and time.monotonic() - node.gone_at > _DECLARED_DEAD
+            node.alive = entry["Alive"] and node.door not in self._watch.unreachable
 
     def _free(self) -> dict[str, float]:
         """Cores of the living nodes that no worker has."""
@@ -104,6 +103,11 @@ class RayPool(WorkerPool):
             self._looked = time.monotonic()
             self._look()
             self._weigh()
+            self._forget_ended()
+            for worker in self._workers:
+                node = self._nodes[worker.place.node]
+                if node.door in self._watch.unreachable:
+                    worker.lose_node(f"its node {node.name} has not answered for {self._watch.patience:g} s")
 
     def _weigh(self) -> None:
         """Remember the most memory that the workers of each node took together."""
@@ -139,24 +143,25 @@ class RayPool(WorkerPool):
     # Starting
 
     def control(self, name: str, size: int) -> Control:
-        """A control page for so many workers, who are to be spread over the nodes as they are now."""
+        """A control page for so many workers."""
+        return RemoteControl(name, size, self._prefix)
+
+    def plan(self, places: Sequence[int]) -> None:
+        """Spread the workers that are started next over the cores that are free."""
+        self._forget_ended()
         self._look()
         has_learners = ALGORITHMS[self._config.algorithm].executions["parallel"] == "actor_learner"
         last = {self._here} if has_learners else set()  # learners have its cores, if others can do without
         threads = 1 if has_learners else self._config.hardware.num_threads
-        self._plan = spread(size, self._free(), threads, last)
-        self._groups += 1
-        return RemoteControl(name, size, self._prefix)
+        self._plan = dict(zip(places, spread(len(places), self._free(), threads, last), strict=False))
 
     def start(self, role: str, index: int, setup: Any, control: Control, descriptors: Sequence[int]) -> WorkerHandle:
-        """A Ray actor on the node that was planned, or if that is gone or full, on another one."""
+        """A Ray actor on the node that was planned."""
         del descriptors  # memory is not shared between machines
         assert isinstance(control, RemoteControl)
-        self._forget_ended()
-        place = self._place(index)
-        while not answers(self._nodes[place.node].door, 2.0):
-            self._declare_dead(place.node)
-            place = self._place(index)
+        if index not in self._plan:
+            raise NoRoom("no node of the cluster has a core to spare")
+        place = self._plan[index]
         setup = replace(setup, num_threads=place.threads)
         if isinstance(setup, ActorSetup):
             self._transport = self._transport or SupervisorTransport(setup)
@@ -175,27 +180,12 @@ class RayPool(WorkerPool):
                 self._server = options.remote(setup, control.descriptor, control.size, os.getpid())
             return replace(setup, server=self._server)
         assert isinstance(setup, WorkerSetup)
-        return replace(setup, rendezvous=f"{self._prefix}-{self._groups}")
-
-    def _place(self, index: int) -> Place:
-        free = self._free()
-        planned = self._plan[index] if index < len(self._plan) else None
-        if planned and free.get(planned.node, 0) >= planned.threads:
-            return planned
-        best = max(free, key=lambda node: free[node], default=None)
-        if best is None or free[best] < 1:
-            raise NoRoom("no node of the cluster has a core to spare")
-        return Place(best, max(min(int(free[best]), planned.threads if planned else 1), 1))
+        return replace(setup, rendezvous=self._prefix)
 
     def _forget_ended(self) -> None:
         for worker in [worker for worker in self._workers if worker.ended]:
             self._workers.remove(worker)
             self._spent_before += worker.cpu_seconds
-            if worker.node_is_gone:
-                self._declare_dead(worker.place.node)
-
-    def _declare_dead(self, node: str) -> None:
-        self._nodes[node].alive, self._nodes[node].gone_at = False, time.monotonic()
 
     def close(self) -> None:
         """Leave nothing of this run on the cluster."""
@@ -217,30 +207,36 @@ def _door(entry: dict[str, Any]) -> Address:
 
 
 class _Watch:
-    """Looks at the cluster from a thread of its own: whoever asks a head that is gone waits for an answer for ever."""
+    """Looks at the cluster from a thread of its own: whoever asks a head that is gone waits for an answer for ever.
 
-    def __init__(self, address: Address, here: str):
-        """`here`: the node that this process belongs to."""
+    A node that falls silent is found by connecting to it: Ray takes a minute to declare it dead.
+    """
+
+    def __init__(self, address: Address, here: str, patience: float):
+        """`here`: the node that this process belongs to; `patience`: seconds without an answer from any other one."""
         self.lost = ""  # what is, once it is
+        self.patience = patience
+        self.unreachable: set[Address] = set()
         self.nodes: list[dict[str, Any]] = ray.nodes()
         mine = next(_door(entry) for entry in self.nodes if entry["NodeID"] == here)
-        self._doors = {
-            f"the cluster's head at {address} does not answer any more": address,
-            f"this machine's part of the cluster at {mine} does not answer any more": mine,
+        self._vital = {
+            address: f"the cluster's head at {address} does not answer any more",
+            mine: f"this machine's part of the cluster at {mine} does not answer any more",
         }
         self._closed = threading.Event()
         threading.Thread(target=self._watch, daemon=True).start()
 
     def _watch(self) -> None:
-        heard = dict.fromkeys(self._doors, time.monotonic())
+        heard: dict[Address, float] = {}
         while not self._closed.wait(_LOOKS_EVERY):
-            for story, door in self._doors.items():
-                if answers(door, 2.0):
-                    heard[story] = time.monotonic()
-                elif time.monotonic() - heard[story] > _SILENT:
-                    self.lost = story
-                    return
-            if min(heard.values()) > time.monotonic() - _LOOKS_EVERY:
+            doors = {*self._vital, *(_door(entry) for entry in self.nodes if entry["Alive"])}
+            answered, now = answering(doors, 2.0), time.monotonic()
+            heard = {door: now if door in answered else heard.get(door, now) for door in doors}
+            self.lost = next((words for door, words in self._vital.items() if now - heard[door] > _SILENT), "")
+            if self.lost:
+                return
+            self.unreachable = {door for door in doors if now - heard[door] > self.patience}
+            if answered >= self._vital.keys():
                 with contextlib.suppress(Exception):  # it may be lost at this very moment
                     self.nodes = ray.nodes()
 

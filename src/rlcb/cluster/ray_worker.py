@@ -1,6 +1,6 @@
 """What runs on a node: a Ray actor that runs one worker's role in a thread and carries its messages.
 
-Nothing here imports torch before `prepare` has set threads and allocator: torch reads its settings when it loads.
+Nothing here imports torch before threads and allocator are set: torch reads its settings when it loads.
 """
 
 import contextlib
@@ -10,6 +10,7 @@ import tempfile
 import threading
 import time
 import traceback
+from collections import deque
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,20 +35,28 @@ def versions() -> dict[str, str | None]:
 
 
 class Mailbox:
-    """The channel of a worker that runs in a thread: two queues."""
+    """The channel of a worker that runs in a thread.
+
+    Ray may repeat a call whose answer was lost, so messages have numbers in both directions: one that arrives twice is
+    taken once, and one that was sent is kept until the next is asked for.
+    """
 
     def __init__(self) -> None:
-        self.incoming: queue.Queue[Any] = queue.Queue()
-        self.outgoing: queue.SimpleQueue[tuple[Any, Any]] = queue.SimpleQueue()
+        self._incoming: queue.Queue[Any] = queue.Queue()
+        self._early: dict[int, Any] = {}  # by number: arrived before the one that comes first
+        self._expected = 0  # number of the next message to take
+        self._outgoing: deque[tuple[Any, Any]] = deque()  # the first of them has the number `_first`
+        self._first = 0
+        self._changed = threading.Condition()
 
     def recv(self) -> Any:
         """Wait for the next message."""
-        return self.incoming.get()
+        return self._incoming.get()
 
     def poll(self, timeout: float = 0.0) -> bool:
         """Whether there is a message, after at most so many seconds."""
         deadline = time.monotonic() + timeout
-        while self.incoming.empty():
+        while self._incoming.empty():
             if time.monotonic() >= deadline:
                 return False
             time.sleep(0.01)
@@ -55,7 +64,29 @@ class Mailbox:
 
     def send(self, message: Any, payload: Any = None) -> None:
         """Leave a message; a `payload` stays in this node's memory until somebody wants it."""
-        self.outgoing.put((message, payload))
+        with self._changed:
+            self._outgoing.append((message, payload))
+            self._changed.notify_all()
+
+    def take_in(self, number: int, message: Any) -> None:
+        """A message for the worker has arrived, perhaps not for the first time, perhaps before an earlier one."""
+        with self._changed:
+            if number >= self._expected:
+                self._early[number] = message
+            while self._expected in self._early:
+                self._incoming.put(self._early.pop(self._expected))
+                self._expected += 1
+
+    def give_out(self, number: int) -> tuple[Any, Any]:
+        """Wait for the worker's message of this number; those before it have been received."""
+        with self._changed:
+            while self._first < number and self._outgoing:
+                self._outgoing.popleft()
+                self._first += 1
+            while len(self._outgoing) <= number - self._first:
+                self._changed.wait()
+            received = number < self._first  # a repeated call, whose answer nobody waits for
+            return (None, None) if received else self._outgoing[number - self._first]
 
 
 def node_context(channel: Mailbox, control: Control) -> "WorkerContext":
@@ -70,87 +101,74 @@ def node_context(channel: Mailbox, control: Control) -> "WorkerContext":
         control,
         rendezvous=ClusterStore,
         transport=lambda setup, spec, _: RemoteTransport(channel, setup, spec),
-        parameters=lambda setup: RemoteParameters(setup.server, setup.index),
+        parameters=lambda setup: RemoteParameters(setup.server, setup.index, setup.incarnation),
     )
 
 
-@ray.remote(concurrency_groups=_GROUPS)
+@ray.remote(concurrency_groups=_GROUPS, max_restarts=0, max_task_retries=-1)
 class WorkerActor:
-    """One worker on a node."""
+    """One worker on a node. Calls that Ray repeats do no harm."""
 
-    def __init__(self) -> None:
-        self._mail = Mailbox()
-        self._control: Control | None = None
-        self._index = 0
-        self._steered = (0, False)
-
-    @ray.method(concurrency_group="talk")
-    def prepare(self, num_threads: int) -> None:
-        """Set threads and allocator, before any message is unpacked that needs torch."""
+    def __init__(self, role: str, index: int, size: int, num_threads: int):
+        """Set threads and allocator, before anything is unpacked that needs torch."""
         prepare_process(num_threads)
         os.environ["GLOO_SOCKET_IFNAME"] = interface_of(ray.util.get_node_ip_address())
+        self._role, self._index, self._begun = role, index, False
+        self._mail, self._control = Mailbox(), Control(os.memfd_create("rlcb-control"), size)
 
     @ray.method(concurrency_group="talk")
-    def begin(self, role: str, index: int, size: int, setup: Any, expected: dict[str, str | None]) -> None:
-        """Start the worker."""
+    def tell(self, number: int, message: Any, clock: float, payload: Any = None) -> None:
+        """Give the worker a message; the first one is its set-up. `clock` is what the sender's clock showed."""
+        from rlcb.execution.messages import Go
+
+        if isinstance(message, Go):  # times are readings of this machine's clock
+            message = replace(message, zero=message.zero - clock + time.perf_counter())
+        self._mail.take_in(number, message if payload is None else (message, payload))
+
+    @ray.method(concurrency_group="talk")
+    def begin(self, expected: dict[str, str | None]) -> None:
+        """Start the worker, unless it has been started or other versions are installed here."""
         from rlcb.comm.pool import Failed
 
-        mine = versions()
+        if self._begun:
+            return
+        self._begun, mine = True, versions()
         other = [name for name, version in expected.items() if mine[name] != version]
         if other:
             name, node = other[0], ray.util.get_node_ip_address()
             words = f"node {node} has {name} {mine[name]}, this machine {expected[name]}; install the same on all nodes"
             self._mail.send(Failed("WorkersLost", words))
             return
-        self._index, self._control = index, Control(os.memfd_create("rlcb-control"), size)
-        self._take_over(*self._steered)
-        if hasattr(setup, "dumps"):  # the run's directory is not on this machine
-            setup = replace(setup, dumps=Path(tempfile.gettempdir()))
-        threading.Thread(target=self._work, args=(role, setup, self._control), daemon=True).start()
+        threading.Thread(target=self._work, daemon=True).start()
 
-    def _work(self, role: str, setup: Any, control: Control) -> None:
+    def _work(self) -> None:
         from rlcb.execution.entry import run_role
 
         try:
-            run_role(role, node_context(self._mail, control), setup)
+            setup = self._mail.recv()
+            if hasattr(setup, "dumps"):  # the run's directory is not on this machine
+                setup = replace(setup, dumps=Path(tempfile.gettempdir()))
+            run_role(self._role, node_context(self._mail, self._control), setup)
         except BaseException:
             traceback.print_exc()  # into Ray's log of this worker
             os._exit(1)  # as a process would end that fails
 
-    @ray.method(concurrency_group="talk")
-    def tell(self, message: Any, clock: float, payload: Any = None) -> None:
-        """Give the worker a message; `clock` is what the sender's clock showed."""
-        from rlcb.execution.messages import Go
-
-        if isinstance(message, Go):  # times are readings of this machine's clock
-            message = replace(message, zero=message.zero - clock + time.perf_counter())
-        self._mail.incoming.put(message if payload is None else (message, payload))
-
     @ray.method(concurrency_group="listen")
-    def next(self) -> tuple[Any, Any]:
-        """The worker's next message, and what it left with it."""
-        return self._mail.outgoing.get()
+    def next(self, number: int) -> tuple[Any, Any]:
+        """The worker's message of this number, and what it left with it."""
+        return self._mail.give_out(number)
 
     @ray.method(concurrency_group="watch")
-    def pulse(self) -> tuple[int, int, float, int]:
-        """The worker's heartbeat, and this process's memory in bytes, its processor seconds, its number."""
+    def pulse(self, generation: int, stop: bool) -> tuple[int, int, float, int]:
+        """Take over what the supervisor's control page says; returns heartbeat, bytes, processor seconds, process."""
+        while self._control.generation < generation:
+            self._control.next_generation()
+        if stop:
+            self._control.request_stop()
         process = psutil.Process()
         times = process.cpu_times()
-        beat = int(self._control.heartbeats[self._index]) if self._control else -1
+        beat = int(self._control.heartbeats[self._index])
         return beat, process.memory_info().rss, times.user + times.system, os.getpid()
-
-    @ray.method(concurrency_group="watch")
-    def steer(self, generation: int, stop: bool) -> None:
-        """Take over what the supervisor's control page says."""
-        self._steered = (generation, stop)
-        self._take_over(generation, stop)
-
-    def _take_over(self, generation: int, stop: bool) -> None:
-        if self._control is not None:
-            while self._control.generation < generation:
-                self._control.next_generation()
-            if stop:
-                self._control.request_stop()
 
 
 @ray.remote(num_cpus=0)

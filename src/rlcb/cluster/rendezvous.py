@@ -1,6 +1,7 @@
 """Where the ranks of a gloo group find each other: the key-value store that every Ray cluster has."""
 
 import time
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -18,8 +19,10 @@ class ClusterStore(Store):
     Ray's store cannot add. A counter is a key for each rank with what it has added, so ranks never write the same one.
     """
 
-    def __init__(self, prefix: str, rank: int, size: int):
+    def __init__(self, prefix: str, rank: int, size: int, check: Callable[[], None]):
+        """`check`: called while waiting for other ranks; raises when the group is given up."""
         super().__init__()
+        self._check = check
         self._prefix, self._rank, self._size = prefix, rank, size
         self._added: dict[str, int] = {}
 
@@ -55,6 +58,7 @@ class ClusterStore(Store):
         while not self.check(keys):
             if time.monotonic() > deadline:
                 raise RuntimeError(f"no rank has set {', '.join(keys)} in {timeout.total_seconds():g} s")
+            self._check()
             time.sleep(_LOOK_EVERY)
 
     def delete_key(self, key: str) -> bool:

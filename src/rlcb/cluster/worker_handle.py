@@ -75,30 +75,39 @@ class RayWorker(WorkerHandle):
         """`transport`: what an actor's tickets and rollouts go through."""
         super().__init__(role, index)
         self.place, self._control, self._transport = place, control, transport
-        self.node_is_gone = False  # as far as Ray says so
         self.cluster_is_gone = False  # nobody is left who could end it
-        self.ended = False
+        self.ended = self._node_is_lost = False
         self.channel = _Inbox()
         self.memory, self.cpu_seconds = 0, 0.0
         self._process: int | None = None  # the number of its process, once it is known
         self._asked, self._waiting_for_pulse = 0.0, False
+        self._told = self._received = 0  # messages
         where = NodeAffinitySchedulingStrategy(place.node, soft=False)
         label = f"{control.label} {self.name} {next(_NUMBERS)}"  # as `ray list actors` shows it
-        options = WorkerActor.options(name=label, num_cpus=place.threads, scheduling_strategy=where, max_restarts=0)  # type: ignore[attr-defined]
-        self._actor = options.remote()
-        self._actor.steer.remote(control.generation, control.stop)
-        self._actor.prepare.remote(setup.num_threads)
-        self._actor.begin.remote(role, index, control.size, setup, versions())
+        options = WorkerActor.options(name=label, num_cpus=place.threads, scheduling_strategy=where)  # type: ignore[attr-defined]
+        self._actor = options.remote(role, index, control.size, setup.num_threads)
+        self.send(setup)
+        self._actor.begin.remote(versions())
         control.workers.append(self)
         self._ask()
 
     def _ask(self) -> None:
-        """Have the next message sent here."""
-        message, payload = self._actor.next.options(num_returns=2).remote()
+        """Have the next message sent here, and what belongs to it."""
+        message, payload = self._actor.next.options(num_returns=2).remote(self._received)
 
         def arrived(future: Any) -> None:
             error = future.exception()
-            self.channel.put((error, None) if error else (future.result(), payload))
+            if error:
+                self.channel.put((error, None))
+            elif isinstance(future.result(), Filled):
+                # Its rollout is fetched before it is told of: what waits for a node that is gone is not the supervisor.
+                payload.future().add_done_callback(lambda rollout: fetched(future.result(), rollout))
+            else:
+                self.channel.put((future.result(), None))
+
+        def fetched(filled: Filled, rollout: Any) -> None:
+            error = rollout.exception()
+            self.channel.put((error, None) if error else (filled, rollout.result()))
 
         message.future().add_done_callback(arrived)
 
@@ -106,17 +115,15 @@ class RayWorker(WorkerHandle):
         """The next message that has arrived; an actor's rollout is in its slot then."""
         if self.ended:
             raise WorkerDied(self, "ended")
-        message, payload = self.channel.take()
+        message, rollout = self.channel.take()
         if isinstance(message, BaseException):
             raise self._died(message)
+        self._received += 1
         self._ask()
         if isinstance(message, Failed):
             raise message.error()
         if isinstance(message, Filled) and self._transport:
-            try:
-                self._transport.take_over(message.ticket, ray.get(payload))
-            except RayError as error:  # it is gone with its node, and so is the worker
-                raise self._died(error) from None
+            self._transport.take_over(message.ticket, rollout)
         return message
 
     def send(self, message: Any) -> None:
@@ -125,27 +132,33 @@ class RayWorker(WorkerHandle):
         if isinstance(message, Ticket) and self._transport:
             version, policy = self._transport.newest_policy()
             message = replace(message, version=version)
-        self._actor.tell.remote(message, time.perf_counter(), policy)
+        self._actor.tell.remote(self._told, message, time.perf_counter(), policy)
+        self._told += 1
+
+    def lose_node(self, how: str) -> None:
+        """Its node cannot be reached: have that received as its death, once."""
+        if not self._node_is_lost:
+            self._node_is_lost = True
+            self.channel.put((ConnectionError(how), None))
 
     def _died(self, error: BaseException) -> WorkerDied:
-        """What an error of Ray's means for this worker."""
+        """What an error of Ray's means for this worker; Ray has repeated calls for as long as the process lived."""
         if isinstance(error, ActorUnschedulableError):
-            self.node_is_gone = True
             return WorkerDied(self, "its node died")
         if isinstance(error, RayActorError):
             return WorkerDied(self, "its process or node died")
         return WorkerDied(self, " ".join(str(error).split())[-200:])
 
-    def steer(self, generation: int, stop: bool) -> None:
-        """Pass on what the supervisor's control page says."""
-        self._actor.steer.remote(generation, stop)
+    def ask_pulse(self) -> None:
+        """Pass on what the supervisor's control page says, and have the worker's heartbeat sent here."""
+        self._asked, self._waiting_for_pulse = time.monotonic(), True
+        pulse = self._actor.pulse.remote(self._control.generation, self._control.stop)
+        pulse.future().add_done_callback(self._take_pulse)
 
     def silent_for(self) -> float:
         """Seconds since its heartbeat was last seen to move; asks for it, too, every so often."""
-        now = time.monotonic()
-        if not self._waiting_for_pulse and now - self._asked >= _PULSE_EVERY:
-            self._asked, self._waiting_for_pulse = now, True
-            self._actor.pulse.remote().future().add_done_callback(self._take_pulse)
+        if not self._waiting_for_pulse and time.monotonic() - self._asked >= _PULSE_EVERY:
+            self.ask_pulse()
         return super().silent_for()
 
     def _take_pulse(self, future: Any) -> None:
@@ -199,4 +212,4 @@ class RemoteControl(Control):
 
     def _pass_on(self) -> None:
         for worker in self.workers:
-            worker.steer(self.generation, self.stop)
+            worker.ask_pulse()

@@ -18,13 +18,14 @@ class Control:
 
     def __init__(self, descriptor: int, size: int):
         self.descriptor, self.size = descriptor, size
-        length = 8 * _LINE * (2 + 2 * size)
+        length = 8 * _LINE * (2 + 3 * size)
         os.ftruncate(descriptor, max(os.fstat(descriptor).st_size, length))
         self._memory = mmap.mmap(descriptor, length)
         words = np.frombuffer(self._memory, np.int64).reshape(-1, _LINE)[:, 0]
         self._common = words[:2]
         self.heartbeats = words[2 : 2 + size]  # one counter per worker
-        self.arrivals = words[2 + size :]  # one counter per worker: barriers reached, or gradients applied
+        self.arrivals = words[2 + size : 2 + 2 * size]  # one counter per worker: barriers reached, or gradients applied
+        self.incarnations = words[2 + 2 * size :]  # per place: which of the processes that have been there counts
 
     @property
     def generation(self) -> int:

@@ -151,6 +151,9 @@ class WorkerPool:
         """The control page of so many workers: nameless memory, of which nothing is left, whoever is killed."""
         return Control(os.memfd_create(name), size)
 
+    def plan(self, places: Sequence[int]) -> None:
+        """Decide where the workers in these places are to run, which are started next."""
+
     def start(self, role: str, index: int, setup: Any, control: Control, descriptors: Sequence[int]) -> WorkerHandle:
         """Start a worker, which inherits the descriptors; NoRoom where none can be started."""
         return LocalWorker(role, index, setup, control, descriptors)

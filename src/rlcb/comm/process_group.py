@@ -9,6 +9,7 @@ counters, then read the numbers. See `memory_order` for what that relies on.
 
 import mmap
 import os
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,6 +23,8 @@ from rlcb.comm.control import Control
 from rlcb.comm.memory_order import fence
 
 _SMALL = 512  # float64 values that cross at a time in `sum`
+_TURN = 0.05  # seconds to wait for gloo at a time
+_abandoned: list[Any] = []  # groups with an operation under way: to free one would mean to wait for it
 _SPINS = 100  # looks at the barrier before the core is offered to others
 
 
@@ -139,22 +142,41 @@ class SharedMemoryGroup:
 
 
 class GlooGroup:
-    """Ranks that talk over sockets through torch.distributed's gloo, also between machines."""
+    """Ranks that talk over sockets through torch.distributed's gloo, also between machines.
 
-    def __init__(self, rank: int, size: int, store: Any, timeout: float):
+    gloo does not notice a peer that falls silent, and an operation that waits for one cannot be cancelled. So a rank
+    waits for every operation in short turns and calls `check` between them; when that raises GroupBroken, the
+    operation is left to itself, with the sockets and tensors that belong to this group alone.
+    """
+
+    def __init__(self, rank: int, size: int, store: Any, timeout: float, check: Callable[[], None]):
         """`store`: where the ranks find each other, one of torch.distributed's."""
-        import torch.distributed as dist
+        from torch.distributed import ProcessGroupGloo
 
-        self.rank, self.size, self.seconds = rank, size, CommSeconds()
-        self._dist = dist
+        self.rank, self.size, self.seconds, self._check = rank, size, CommSeconds(), check
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
         patience = timedelta(seconds=10 * timeout)
-        self._run(dist.init_process_group, "gloo", store=store, rank=rank, world_size=size, timeout=patience)
+        self._gloo: Any = None
+        self._refusal: BaseException | None = None
+
+        def meet() -> None:
+            try:
+                self._gloo = ProcessGroupGloo(store, rank, size, patience)
+            except BaseException as error:  # told by the thread that waits
+                self._refusal = error
+
+        meeting = threading.Thread(target=meet, daemon=True)  # it waits for the other ranks and cannot be interrupted
+        meeting.start()
+        while meeting.is_alive():
+            meeting.join(_TURN)
+            check()
+        if self._gloo is None:
+            raise GroupBroken from self._refusal
 
     def all_reduce_mean(self, vector: Tensor) -> None:
         """Replace every rank's vector by the mean of all."""
         started = time.perf_counter()
-        self._run(self._dist.all_reduce, vector)
+        self._wait_for(self._gloo.allreduce([vector]))
         vector.div_(self.size)
         self.seconds.reduce += time.perf_counter() - started
 
@@ -162,23 +184,31 @@ class GlooGroup:
         """Gather and add in rank order, so that the result does not depend on how gloo routes."""
         started = time.perf_counter()
         parts = [torch.empty_like(values) for _ in range(self.size)]
-        self._run(self._dist.all_gather, parts, values)
+        self._wait_for(self._gloo.allgather([parts], [values]))
         total = parts[0]
         for part in parts[1:]:
             total = total + part
         self.seconds.wait += time.perf_counter() - started
         return total
 
-    def leave(self) -> None:
-        """Close the sockets."""
-        self._dist.destroy_process_group()
+    def _wait_for(self, work: Any) -> None:
+        """Wait until an operation is done, unless the group is given up before."""
+        while True:
+            try:
+                work.wait(timedelta(seconds=_TURN))
+                return
+            except RuntimeError as error:  # gloo reports a lost peer as one, and the end of a turn
+                if work.is_completed():
+                    raise GroupBroken from error
+            try:
+                self._check()
+            except GroupBroken:
+                _abandoned.append((self._gloo, work))
+                raise
 
-    @staticmethod
-    def _run(function: Any, *arguments: Any, **options: Any) -> None:
-        try:
-            function(*arguments, **options)
-        except RuntimeError as error:  # gloo reports a lost peer as one
-            raise GroupBroken from error
+    def leave(self) -> None:
+        """Close the sockets, unless an operation that was abandoned still uses them."""
+        self._gloo = None
 
 
 def vector_norm(vector: Tensor) -> Tensor:

@@ -109,8 +109,8 @@ class SharedParameters:
 
     def apply(self, optimizer: Optimizer) -> None:
         """Move the shared weights by this worker's gradient and copy what all have made of them."""
+        self._applied[self.worker] += 1  # before it is done, so that nobody who goes on after a crash does it again
         optimizer.step()
-        self._applied[self.worker] += 1
         self.refresh()
 
     def take(self) -> bool:
@@ -122,7 +122,10 @@ class SharedParameters:
         """Gradients that all workers have applied."""
         return int(self._applied.sum())
 
+    def own(self) -> int:
+        """Gradients that this worker has applied, or its predecessors."""
+        return 0 if self.worker is None else int(self._applied[self.worker])
+
     def _by_others(self) -> int:
         """Gradients that the others have applied; each worker counts its own, so no count is lost."""
-        own = 0 if self.worker is None else int(self._applied[self.worker])
-        return self.applied() - own
+        return self.applied() - self.own()

@@ -82,6 +82,7 @@ class AsyncGradients:
         return AsyncSetup(
             config=self._share,
             index=place,
+            incarnation=self._workers.incarnation(place),
             num_threads=self.plan.threads,
             parameters=self._parameters,
             work=self._work.descriptor,

@@ -39,7 +39,7 @@ class WorkerContext:
 
     channel: Any  # messages from and to the supervisor: `recv`, `send` and `poll`
     control: "Control"
-    rendezvous: "Callable[[str, int, int], Any]"  # name, rank, size → a store where the ranks of a gloo group meet
+    rendezvous: "Callable[[str, int, int, Callable[[], None]], Any]"  # a store where the ranks of a gloo group meet
     transport: "Callable[[ActorSetup, EnvSpec, int], RolloutTransport]"  # an actor's way to the learners
     parameters: "Callable[[AsyncSetup], AsyncParameters]"  # those that asynchronous workers move together
 
@@ -61,7 +61,7 @@ def local_context(channel: "Connection[Any, Any]", control: "Control") -> Worker
     return WorkerContext(
         channel,
         control,
-        rendezvous=lambda name, rank, size: FileStore(name, size),
+        rendezvous=lambda name, rank, size, check: FileStore(name, size),
         transport=transport,
         parameters=lambda setup: SharedParameters(
             setup.parameters, control.arrivals, setup.index, WorkCounter(setup.work)

@@ -52,8 +52,7 @@ class LearnerGroup:
             checkpoint=self._checkpoint,
             previous=self._previous,
         )
-        for rank in range(plan.num_learners):
-            self.supervisor.start(rank, replace(setup, rank=rank), self._descriptors)
+        self.supervisor.start_missing(plan.num_learners, lambda rank: replace(setup, rank=rank), self._descriptors)
 
     @property
     def is_ready(self) -> bool:
@@ -97,7 +96,7 @@ class LearnerGroup:
             return self.shared
         if not self._asked and self.supervisor.all_ready:  # new learners send it without being asked
             self._asked = True
-            self.supervisor.send(self.supervisor.workers[0], GetShared(self.progress.updates))
+            self.supervisor.send(self.supervisor.workers[0], GetShared())
         return None
 
     def sent_before(self, died: WorkerDied) -> list[object]:

@@ -39,7 +39,7 @@ def run_updates(
     shared = worker.shared_state() if rank == 0 and (how or not progress.updates) else None
     every = max(_STEPS_TO_REPEAT // worker.config.rollout_size, 1)
     mark = schedule.now()
-    emit(UpdateReport(rank, progress.copy(), mark, worker.state(), shared, how, fraction))
+    emit(UpdateReport(rank, progress.copy(), mark, worker.state(), shared, ending=how, fraction=fraction))
     mark = schedule.now()
     while not how:
         rollout = worker.collector.collect()
@@ -54,7 +54,8 @@ def run_updates(
                 progress=progress.copy(),
                 now=now,
                 own=worker.state() if keep else None,
-                shared=worker.shared_state() if save and rank == 0 else None,
+                shared=worker.shared_state() if keep and rank == 0 else None,
+                save=save,
                 ending=how,
                 fraction=fraction,
                 elapsed=elapsed,

@@ -2,7 +2,7 @@
 
 | role | gets | answers |
 |---|---|---|
-| worker (data-parallel) | `WorkerSetup`, `Go` to start or go on, `GetShared` | `Started`, an `UpdateReport` per update, `GroupLost`, `SharedState` |
+| worker (data-parallel) | `WorkerSetup`, `Assignment`, then `Go` | `Waiting`, `Started`, then an `UpdateReport` per update, until `Waiting` again |
 | actor | `ActorSetup`, tickets | `Started`, `Filled` |
 | learner | `LearnerSetup`, `Learn`, `GetShared` | `Started`; the first one also `Learned` and `SharedState` |
 | async_worker | `AsyncSetup`, `Go` | `Started`, `Applied` per gradient, `OutOfWork` |
@@ -31,38 +31,41 @@ class Started:
 
 @dataclass(frozen=True)
 class Go:
-    """Run; `zero` is the clock's reading when training began, `update` where to go back to first, if anywhere."""
+    """Run; `zero` is the clock's reading when training began."""
 
     generation: int
     zero: float
-    update: int | None = None
 
 
 @dataclass(frozen=True)
 class GetShared:
-    """Send the shared state as it was at the end of this update."""
-
-    update: int
-
-
-@dataclass(frozen=True)
-class GroupLost:
-    """The group lost a member; the worker can go back to the end of these updates and waits for `Go`."""
-
-    updates: tuple[int, ...]
+    """Send the shared state."""
 
 
 @dataclass(frozen=True)
 class WorkerSetup:
-    """Everything a data-parallel worker needs to know."""
+    """What a data-parallel worker needs to know, whatever group it will be in."""
 
     config: Config
-    rank: int
+    index: int
     num_threads: int
     memory: int  # descriptor of the memory that gradients cross in
     dumps: Path  # folder for the batch that made training diverge
-    rendezvous: str  # where a gloo group finds together, one name for each generation: a file, on a cluster a key
+    rendezvous: str  # where gloo groups find together, one name for each generation: a file, on a cluster a key
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """Take this rank in a group of this size, and go on from `start`, or from the beginning."""
+
+    rank: int
+    size: int
     start: Start | None
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """The worker has no group, or the one it had is broken; it waits for an `Assignment`."""
 
 
 @dataclass(frozen=True)
@@ -144,6 +147,7 @@ class AsyncSetup:
 
     config: Config  # with this worker's share of the environments
     index: int
+    incarnation: int
     num_threads: int
     parameters: int  # descriptor of the memory that weights and moments lie in
     work: int  # descriptor of the counter of rollouts to do

@@ -41,22 +41,26 @@ class Supervisor:
 
     # Starting
 
-    def start(self, place: int, setup: Any, descriptors: Sequence[int]) -> None:
-        """Start a worker in this place; NoRoom where none can be started."""
-        self.workers[place] = self.pool.start(self.role, place, setup, self.control, descriptors)
-        self._incarnations[place] += 1
+    def start_missing(self, count: int, make_setup: Callable[[int], Any], descriptors: Sequence[int]) -> None:
+        """Start workers in so many vacant places, as far as there is room."""
+        vacant = [place for place in range(self.size) if place not in self.workers][: max(count, 0)]
+        if not vacant:
+            return
+        self.pool.plan(vacant)
+        with contextlib.suppress(NoRoom):
+            for place in vacant:
+                setup = make_setup(place)
+                self.control.incarnations[place] = self._incarnations[place]
+                self.workers[place] = self.pool.start(self.role, place, setup, self.control, descriptors)
+                self._incarnations[place] += 1
 
     def fill(self, make_setup: Callable[[int], Any], descriptors: Sequence[int]) -> str | None:
         """Start a worker in every vacant place, as far as there is room; returns why to give up, if too few work."""
         try:
             self.pool.check()
-            for place in range(self.size):
-                if place not in self.workers and self.pool.room() != 0:
-                    self.start(place, make_setup(place), descriptors)
+            self.start_missing(self.size, make_setup, descriptors)
         except PoolLost as lost:
             return str(lost)
-        except NoRoom:
-            pass
         if len(self.workers) >= self._least:
             return None
         return f"there is room for {len(self.workers)} {self.noun}s, and min_workers is {self._least}"
@@ -144,19 +148,13 @@ def poll(*supervisors: Supervisor, timeout: float = 0.1) -> list[tuple[WorkerHan
         messages.append((worker, receive(worker)))
     messages.sort(key=lambda entry: isinstance(entry[1], WorkerDied))  # what others had sent by then comes first
     dead = [worker for worker, message in messages if isinstance(message, WorkerDied)]
-    silences = [
-        (worker.silent_for(), one.patience(worker), worker)
-        for one in supervisors
-        for worker in one.workers.values()
-        if worker not in dead
-    ]
-    overdue = [entry for entry in silences if entry[0] > entry[1]]
-    if overdue:
-        # Workers that wait for a silent one may be silent too: only the one that fell silent first is killed.
-        _, patience, worker = max(overdue, key=lambda entry: entry[0])
-        worker.kill()
-        messages += [(worker, message) for message in drain(worker)]
-        messages.append((worker, WorkerDied(worker, f"silent for {patience:g} s and killed")))
+    for one in supervisors:
+        for worker in list(one.workers.values()):
+            patience = one.patience(worker)
+            if worker not in dead and worker.silent_for() > patience:
+                worker.kill()
+                messages += [(worker, message) for message in drain(worker)]
+                messages.append((worker, WorkerDied(worker, f"silent for {patience:g} s and killed")))
     return messages
 
 

@@ -69,7 +69,7 @@ class Recorder:
             self._record_update(reports, steps)
         elif self._meter is None:
             self._meter = self._new_meter()  # from here on training is measured, not starting up
-        if first.shared is not None:
+        if first.shared is not None and first.save:
             workers = [report.own for report in reports if report.own is not None]
             self.save(RunState(first.shared, workers), final=first.ending == "finished")
             if not first.ending:

@@ -105,7 +105,8 @@ class UpdateReport:
     progress: Progress
     now: float  # training time in seconds at the end of the update
     own: WorkerState | None = None
-    shared: SharedState | None = None  # from rank 0, when a checkpoint is due
+    shared: SharedState | None = None  # from rank 0, with `own`
+    save: bool = True  # whether `shared` is to be saved as a checkpoint
     ending: str | None = None  # after the last update: "finished" or "interrupted"
     fraction: float = 0.0  # how much of the run is done
     elapsed: float = 0.0
