@@ -13,64 +13,38 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from helpers.clusters import SETTINGS, kill_the_rest
+import psutil
 
-_BASE = "10.77"
+from helpers.clusters import SETTINGS, kill_the_rest, ours
+
+_OPTIONS = ("--object-store-memory", str(200 * 2**20), "--disable-usage-stats")
 
 
 class NetworkNodes:
-    """A head and further nodes, each in a namespace, joined by a bridge."""
+    """A head (node 0) and further nodes, each in a namespace, joined by a bridge."""
 
     def __init__(self, *cores: int):
+        self.cores = cores
         self._tag = secrets.token_hex(2)
-        self._cores = cores
-        self._net = int(self._tag[:2], 16)
-        self.processes: list[subprocess.Popen[bytes]] = []
+        self._bridge = f"rl{self._tag}b"
+        self._third = int(self._tag[:2], 16)  # byte of the addresses
         self.address = f"{self.host(0)}:6379"
 
     def host(self, node: int) -> str:
-        """The address of a node; 0 is the head."""
-        return f"{_BASE}.{self._net}.{node + 1}"
-
-    def namespace(self, node: int) -> str:
-        return f"rl{self._tag}n{node}"
+        """The address of a node."""
+        return f"10.77.{self._third}.{node + 1}"
 
     def inside(self, node: int) -> list[str]:
         """What to put before a command for it to run on a node."""
-        return ["ip", "netns", "exec", self.namespace(node)]
+        return ["ip", "netns", "exec", self._namespace(node)]
 
-    def open(self) -> None:
-        _ip("link", "add", f"rl{self._tag}b", "type", "bridge")
-        _ip("link", "set", f"rl{self._tag}b", "up")
-        for node in range(len(self._cores)):
-            self._add_namespace(node)
-        for node in range(len(self._cores)):
-            self.start_ray(node)
-
-    def _add_namespace(self, node: int) -> None:
-        name, link = self.namespace(node), self._link(node)
-        _ip("netns", "add", name)
-        _ip("link", "add", link, "type", "veth", "peer", "name", "eth0", "netns", name)
-        _ip("link", "set", link, "master", f"rl{self._tag}b", "up")
-        _ip("-n", name, "addr", "add", f"{self.host(node)}/24", "dev", "eth0")
-        _ip("-n", name, "link", "set", "eth0", "up")
-        _ip("-n", name, "link", "set", "lo", "up")
-
-    def _link(self, node: int) -> str:
-        return f"rl{self._tag}v{node}"
-
-    def start_ray(self, node: int) -> None:
-        """Start Ray's processes of a node and wait until they have joined."""
-        words = (
-            ["--head", "--port", "6379", "--include-dashboard", "false"] if node == 0 else ["--address", self.address]
-        )
-        command = [str(Path(sys.executable).with_name("ray")), "start", *words, "--node-ip-address", self.host(node)]
-        command += ["--num-cpus", str(self._cores[node]), "--object-store-memory", str(200 * 2**20)]
-        command += ["--disable-usage-stats"]
+    def processes(self, node: int) -> list[psutil.Process]:
+        """Ray's processes on a node, and the workers there."""
         done = subprocess.run(
-            [*self.inside(node), *command], env={**os.environ, **SETTINGS}, capture_output=True, text=True, check=False, timeout=120,
-        )  # fmt: skip
-        assert done.returncode == 0, done.stdout + done.stderr
+            ["ip", "netns", "pids", self._namespace(node)], capture_output=True, text=True, check=True
+        )
+        numbers = set(map(int, done.stdout.split()))
+        return [process for process in ours() if process.pid in numbers]
 
     def cut(self, *nodes: int) -> None:
         """Let nothing through to these nodes any more."""
@@ -82,17 +56,79 @@ class NetworkNodes:
         for node in nodes:
             _ip("link", "set", self._link(node), "up")
 
+    def repair(self) -> None:
+        """Heal all links, and start Ray again on nodes that the head has declared dead."""
+        self.heal(*range(len(self.cores)))
+        for node in range(len(self.cores)):
+            if not any("raylet" in Path(process.info["cmdline"][0]).name for process in self.processes(node)):
+                self._start_ray(node)
+
+    def open(self) -> None:
+        """Make the namespaces and start Ray in each."""
+        _ip("link", "add", self._bridge, "type", "bridge")
+        _ip("link", "set", self._bridge, "up")
+        for node in range(len(self.cores)):
+            self._add_namespace(node)
+        for node in range(len(self.cores)):
+            self._start_ray(node)
+
     def close(self) -> None:
+        """End everything on the nodes and remove the namespaces."""
         kill_the_rest()
-        for node in range(len(self._cores)):
-            with contextlib.suppress(subprocess.CalledProcessError):
-                _ip("netns", "del", self.namespace(node))
         with contextlib.suppress(subprocess.CalledProcessError):
-            _ip("link", "del", f"rl{self._tag}b")
+            for node in range(len(self.cores)):
+                _ip("netns", "del", self._namespace(node))
+        with contextlib.suppress(subprocess.CalledProcessError):
+            _ip("link", "del", self._bridge)
+
+    def _namespace(self, node: int) -> str:
+        return f"rl{self._tag}n{node}"
+
+    def _link(self, node: int) -> str:
+        return f"rl{self._tag}v{node}"
+
+    def _add_namespace(self, node: int) -> None:
+        name, link = self._namespace(node), self._link(node)
+        _ip("netns", "add", name)
+        _ip("link", "add", link, "type", "veth", "peer", "name", "eth0", "netns", name)
+        _ip("link", "set", link, "master", self._bridge, "up")
+        _ip("-n", name, "addr", "add", f"{self.host(node)}/24", "dev", "eth0")
+        _ip("-n", name, "link", "set", "eth0", "up")
+        _ip("-n", name, "link", "set", "lo", "up")
+
+    def _start_ray(self, node: int) -> None:
+        role = ["--address", self.address]
+        if node == 0:
+            role = ["--head", "--port", "6379", "--include-dashboard", "false"]
+        ray = Path(sys.executable).with_name("ray")
+        command = [ray, "start", *role, "--node-ip-address", self.host(node), "--num-cpus", str(self.cores[node])]
+        done = subprocess.run(
+            [*self.inside(node), *map(str, command), *_OPTIONS],
+            env={**os.environ, **SETTINGS},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=180,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
 
 
 def _ip(*words: str) -> None:
     subprocess.run(["ip", *words], check=True, capture_output=True)
+
+
+def why_not() -> str:
+    """Why network namespaces cannot be made here; empty if they can."""
+    name = f"rl{secrets.token_hex(3)}"
+    try:
+        _ip("netns", "add", name)
+        _ip("-n", name, "link", "add", "probe", "type", "veth", "peer", "name", "eborp")
+        _ip("netns", "del", name)
+    except FileNotFoundError:
+        return "there is no `ip` (Debian: iproute2)"
+    except subprocess.CalledProcessError as error:
+        return f"network namespaces cannot be made: {error.stderr.decode().strip()}"
+    return ""
 
 
 @contextmanager

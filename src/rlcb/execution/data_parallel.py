@@ -82,7 +82,8 @@ class DataParallel:
 
     def _take(self, worker: WorkerHandle, message: object) -> None:
         if isinstance(message, UpdateReport):
-            self._take_report(message)
+            if self._running:  # what a broken group still reports is done again
+                self._take_report(message)
         elif isinstance(message, WorkerDied):
             self._lose(message)
         elif isinstance(message, Waiting):
@@ -105,6 +106,8 @@ class DataParallel:
         states = [each.own for _, each in sorted(by_rank.items()) if each.own is not None]
         if len(states) < len(self._group):
             return
+        if len({each.weights_checksum for each in by_rank.values()}) > 1:
+            self._give_up(f"the workers' weights are not the same any more after update {update}")
         shared = by_rank[0].shared
         if shared is not None:
             self._state = RunState(shared, states)

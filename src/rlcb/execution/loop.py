@@ -2,6 +2,7 @@
 
 import io
 import time
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -56,6 +57,7 @@ def run_updates(
                 own=worker.state() if keep else None,
                 shared=worker.shared_state() if keep and rank == 0 else None,
                 save=save,
+                weights_checksum=zlib.adler32(worker.learner.weights.numpy()) if keep_states and keep else None,
                 ending=how,
                 fraction=fraction,
                 elapsed=elapsed,

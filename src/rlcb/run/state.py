@@ -107,6 +107,7 @@ class UpdateReport:
     own: WorkerState | None = None
     shared: SharedState | None = None  # from rank 0, with `own`
     save: bool = True  # whether `shared` is to be saved as a checkpoint
+    weights_checksum: int | None = None  # with `own`: all ranks must have the same
     ending: str | None = None  # after the last update: "finished" or "interrupted"
     fraction: float = 0.0  # how much of the run is done
     elapsed: float = 0.0

@@ -1,0 +1,160 @@
+"""Nodes that fall silent: their links are cut, or they freeze. Nothing is closed, so nobody is told."""
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from helpers.cluster_runs import ROLLOUT, events_of, flags, hosts, lines_of, needs_ray, wait_until
+from helpers.clusters import SETTINGS
+from helpers.network_nodes import NetworkNodes, network_nodes, why_not
+
+pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("silent nodes")]
+
+PATIENCE = ("--worker-timeout", "20")  # a node counts as lost after half of it
+Train = Callable[[str], "subprocess.Popen[bytes]"]
+
+
+@pytest.fixture(scope="module")
+def three_nodes() -> Iterator[NetworkNodes]:
+    needs_ray()
+    if reason := why_not():
+        pytest.skip(reason)
+    with network_nodes(2, 2, 2) as nodes:
+        yield nodes
+
+
+@pytest.fixture
+def nodes(three_nodes: NetworkNodes) -> Iterator[NetworkNodes]:
+    three_nodes.repair()
+    yield three_nodes
+    three_nodes.heal(0, 1, 2)
+
+
+@pytest.fixture
+def train(nodes: NetworkNodes, tmp_path: Path) -> Iterator[Train]:
+    """Start a run with four workers on the head's machine and wait for its first updates."""
+    processes: list[subprocess.Popen[bytes]] = []
+
+    def begin(algorithm: str) -> "subprocess.Popen[bytes]":
+        words = [*flags(algorithm, 10**6, tmp_path / "run"), "--cluster", nodes.address, *PATIENCE]
+        command = [*nodes.inside(0), sys.executable, "-m", "rlcb", *words]
+        with (tmp_path / "output").open("wb") as output:
+            environment = {**os.environ, **SETTINGS}
+            processes.append(subprocess.Popen(command, env=environment, stdout=output, stderr=subprocess.STDOUT))
+        wait_until(lambda: processes[0].poll() is not None or len(updates(tmp_path / "run")) > 20)
+        assert processes[0].poll() is None, (tmp_path / "output").read_text()
+        return processes[0]
+
+    yield begin
+    for process in processes:
+        process.kill()
+        process.wait()
+
+
+def updates(path: Path) -> list[int]:
+    return [line["update"] for line in lines_of(path)] if list(path.glob("logs/*/metrics.jsonl")) else []
+
+
+def wait_for_more(path: Path, than: int) -> None:
+    """Wait until updates go on after this one."""
+    wait_until(lambda: updates(path)[-1] > than + 20)
+
+
+def lost(path: Path) -> list[str]:
+    return [event["how"] for event in events_of(path) if event["event"] == "worker_lost"]
+
+
+def stop(process: "subprocess.Popen[bytes]", path: Path) -> None:
+    """End the run; every environment step must have been counted once."""
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(120) == 128 + signal.SIGTERM, (path.parent / "output").read_text()
+    assert "Traceback" not in (path.parent / "output").read_text()
+    steps = [line["step"] for line in lines_of(path)]
+    whole = [step for step in steps if step % ROLLOUT == 0]  # the last round of A3C may be smaller
+    assert whole == [ROLLOUT * (n + 1) for n in range(len(whole))]
+    assert len(steps) - len(whole) <= 1
+
+
+def node_with_workers(nodes: NetworkNodes) -> int:
+    """A node other than the head that has some."""
+    counts = {node: len([p for p in nodes.processes(node) if p in hosts()]) for node in (1, 2)}
+    return max(counts, key=lambda node: counts[node])
+
+
+@pytest.mark.parametrize("algorithm", ["ppo", "a2c", "impala", "a3c"])
+def test_a_node_whose_link_is_cut(algorithm: str, nodes: NetworkNodes, train: Train, tmp_path: Path) -> None:
+    path, process = tmp_path / "run", train(algorithm)
+    there = node_with_workers(nodes)
+    beside = [p for node in range(3) if node != there for p in nodes.processes(node) if p in hosts()]
+    count = 4 - len(beside)
+    nodes.cut(there)
+    at = updates(path)[-1]
+    wait_until(lambda: len(lost(path)) == count)
+    wait_for_more(path, at)
+    assert all(re.fullmatch(r"its node .* has not answered for 10 s", how) for how in lost(path))
+    assert all(p.is_running() for p in beside)  # nobody who can be reached was ended
+    stop(process, path)
+
+
+def test_a_link_that_heals(nodes: NetworkNodes, train: Train, tmp_path: Path) -> None:
+    path, process = tmp_path / "run", train("ppo")
+    there = node_with_workers(nodes)
+    before = [p for p in nodes.processes(there) if p in hosts()]
+    nodes.cut(there)
+    wait_until(lambda: len(lost(path)) == len(before))
+    wait_for_more(path, updates(path)[-1])
+    nodes.heal(there)
+    wait_until(lambda: not any(p.is_running() for p in before))  # those that were given up are ended
+    wait_for_more(path, updates(path)[-1])
+    assert len(lost(path)) == len(before)
+    stop(process, path)
+
+
+def test_a_short_interruption_costs_nobody(nodes: NetworkNodes, train: Train, tmp_path: Path) -> None:
+    path, process = tmp_path / "run", train("ppo")
+    there = node_with_workers(nodes)
+    nodes.cut(there)
+    time.sleep(3)  # less than a node may be silent
+    nodes.heal(there)
+    wait_for_more(path, updates(path)[-1])
+    assert not lost(path)
+    stop(process, path)
+
+
+def test_two_nodes_at_once(nodes: NetworkNodes, train: Train, tmp_path: Path) -> None:
+    path, process = tmp_path / "run", train("a2c")
+    beside = [p for p in nodes.processes(0) if p in hosts()]
+    nodes.cut(1, 2)
+    wait_until(lambda: len(lost(path)) == 4 - len(beside))
+    wait_for_more(path, updates(path)[-1])
+    assert all(p.is_running() for p in beside)
+    stop(process, path)
+
+
+def test_a_frozen_node_that_comes_back(nodes: NetworkNodes, train: Train, tmp_path: Path) -> None:
+    path, process = tmp_path / "run", train("ppo")
+    there = node_with_workers(nodes)
+    workers = [p for p in nodes.processes(there) if p in hosts()]
+    frozen = nodes.processes(there)
+    beside = [p for node in range(3) if node != there for p in nodes.processes(node) if p in hosts()]
+    for one in frozen:
+        one.suspend()
+    wait_until(lambda: len(lost(path)) == len(workers))
+    assert set(lost(path)) == {"silent for 20 s and killed"}
+    wait_for_more(path, updates(path)[-1])
+    for one in frozen:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            one.resume()
+    wait_for_more(path, updates(path)[-1])
+    assert len(lost(path)) == len(workers)
+    assert all(p.is_running() for p in beside)
+    stop(process, path)
