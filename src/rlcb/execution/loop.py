@@ -57,7 +57,7 @@ def run_updates(
                 own=worker.state() if keep else None,
                 shared=worker.shared_state() if keep and rank == 0 else None,
                 save=save,
-                weights_checksum=zlib.adler32(worker.learner.weights.numpy()) if keep_states and keep else None,
+                weights_checksum=zlib.adler32(worker.learner.weights.numpy().data) if keep_states and keep else None,
                 ending=how,
                 fraction=fraction,
                 elapsed=elapsed,
