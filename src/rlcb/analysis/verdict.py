@@ -91,7 +91,7 @@ def notes_on(one: ComparableSet) -> tuple[str, ...]:
     """What limits the conclusions from a set: failures, missing values, unequal work, few seeds, other versions."""
     notes = []
     for group in one.groups:
-        notes += [f"{group.label}: {fail.run} (seed {fail.seed}) failed: {fail.reason}" for fail in group.failed]
+        notes += [f"{group.label}: {run.name} (seed {run.seed}) failed: {run.reason}" for run in group.failed]
         if not group.valid:
             notes.append(f"{group.label}: invalid, {len(group.failed)} seeds failed")
         unknown = group.metrics["final_reward"].missing

@@ -22,8 +22,7 @@ def _places(comparison: Comparison) -> dict[str, tuple[int, str]]:
     found: dict[str, tuple[int, str]] = {}
     for order, one in enumerate(comparison.sets, 1):
         for group in one.groups:
-            names = [*(run.name for run in group.runs), *(failure.run for failure in group.failed)]
-            found |= dict.fromkeys(names, (order, group.label))
+            found |= {run.name: (order, group.label) for run in (*group.runs, *group.failed)}
     return found
 
 
