@@ -21,8 +21,8 @@ from rlcb.analysis.records import (
 )
 from rlcb.analysis.run import Run, Task
 from rlcb.analysis.statistics import LEVEL, Array, Summary, bootstrap, bootstrap_ratio, holm, iqm, summarize, welch
+from rlcb.analysis.text import notes_on, verdict_on, verdict_overall
 from rlcb.analysis.untrusted import number
-from rlcb.analysis.verdict import notes_on, verdict_on, verdict_overall
 from rlcb.envs.families import score_range
 from rlcb.errors import UsageError
 

@@ -5,7 +5,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from rlcb.analysis.format import setting_text
 from rlcb.analysis.run import Run, Task
 from rlcb.analysis.untrusted import plain, section
 from rlcb.config.registry import ALGORITHMS
@@ -115,3 +114,8 @@ def labels_of(groups: Sequence[Sequence[Run]]) -> list[str]:
         keys = [key for key in mine if any(theirs.get(key) != mine[key] for theirs in alike)]
         labels.append(", ".join([name, *(plain(f"{key} {setting_text(mine[key])}") for key in keys[:_MOST_NAMED])]))
     return [label if labels.count(label) == 1 else f"{label} #{number + 1}" for number, label in enumerate(labels)]
+
+
+def setting_text(value: Any) -> str:
+    """The value of a setting."""
+    return f"{value:g}" if isinstance(value, float) else plain(str(value))

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rlcb.analysis.format import metric_text
 from rlcb.analysis.published import PublishedCurve
 from rlcb.analysis.records import Group
 from rlcb.analysis.statistics import Curve, Summary
+from rlcb.analysis.text import metric_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -154,6 +154,15 @@ class Comparison:
     seed: int
     game_scores: tuple[GameScores, ...]
 
+    def places(self) -> dict[str, tuple[int, str]]:
+        """The number of each run's set, from 1, and its group, by its name; without runs that only repeat another."""
+        return {
+            run.name: (order, group.label)
+            for order, one in enumerate(self.sets, 1)
+            for group in one.groups
+            for run in (*group.runs, *group.failed)
+        }
+
     def to_dict(self) -> dict[str, Any]:
         """The content of comparison.json; NaN becomes null."""
         return {"schema": 1, **{field.name: _plain(getattr(self, field.name)) for field in fields(self)}}
