@@ -334,7 +334,7 @@ def test_every_figure_can_be_drawn_whatever_is_missing(tmp_path: Path) -> None:
         for figure in (
             figure_four_panels(groups, "odd $title_{"),
             figure_learning_curves(groups, "steps", published=published),
-            figure_learning_curves(groups, "time", over="hours"),
+            figure_learning_curves(groups, "time", over="time"),
             figure_fps(groups, "speed"),
             figure_time_shares(groups, "time"),
             figure_evaluation(groups, "evaluation"),

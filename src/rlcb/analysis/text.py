@@ -21,11 +21,6 @@ def interval_text(interval: Interval | None, form: str) -> str:
     return f"[{interval[0]:{form}}, {interval[1]:{form}}]" if interval else "n/a"
 
 
-def with_interval(text: str, interval: Interval | None, form: str) -> str:
-    """A value that is text already, followed by its interval where there is one."""
-    return f"{text} {interval_text(interval, form)}" if interval else text
-
-
 def metric_text(group: Group, metric: str) -> str:
     """A group's mean of a metric."""
     return number_text(group.metrics[metric].mean, METRIC[metric].form)
@@ -33,7 +28,8 @@ def metric_text(group: Group, metric: str) -> str:
 
 def mean_and_interval(group: Group, metric: str) -> str:
     """A group's mean of a metric, followed by its interval where there is one."""
-    return with_interval(metric_text(group, metric), group.metrics[metric].interval, METRIC[metric].form)
+    mean, interval = metric_text(group, metric), group.metrics[metric].interval
+    return f"{mean} {interval_text(interval, METRIC[metric].form)}" if interval else mean
 
 
 def mean_and_deviation(group: Group, metric: str) -> str:

@@ -41,21 +41,22 @@ class SetPictures:
         curves = [group.curves["reward_steps"] for group in groups if "reward_steps" in group.curves]
         if not curves:
             return
-        one = self.one
-        published = _published(one)
+        published = _published(self.one)
         several = any(curve.n > 1 for curve in curves)
         spread = "Lines: mean over seeds; bands: 95 % interval." if several else "One seed each, so without intervals."
         without = [group.label for group in groups if "reward_steps" not in group.curves]
-        missing = f" Without a curve, as a seed has no reward: {', '.join(without)}." if without else ""
-        task = f"{one.env}, {one.levels}" if one.levels else one.env
-        final = f"final reward: {_values(groups, 'final_reward')}"
-        figure = plots.figure_learning_curves(groups, f"{task}: reward over steps", "steps", published, self.colours)
+        notes = spread + (f" Without a curve, as a seed has no reward: {', '.join(without)}." if without else "")
         about = _about(published, max(float(curve.x[-1]) for curve in curves)) if published else ""
-        caption = f"Mean reward of the last 100 episodes over environment steps. {spread}{missing}{about}"
-        yield self._picture("reward_steps", figure, f"Reward over steps; {final}", caption)
-        figure = plots.figure_learning_curves(groups, f"{task}: reward over time", "hours", colours=self.colours)
-        caption = f"The same reward over wall-clock time. {spread}{missing}"
-        yield self._picture("reward_time", figure, f"Reward over time; {final}", caption)
+        task = f"{self.one.env}, {self.one.levels}" if self.one.levels else self.one.env
+        captions = {
+            "steps": f"Mean reward of the last 100 episodes over environment steps. {notes}{about}",
+            "time": f"The same reward over wall-clock time. {notes}",
+        }
+        for name, caption in captions.items():
+            title = f"{task}: reward over {name}"
+            figure = plots.figure_learning_curves(groups, title, name, published, self.colours)
+            alt = f"Reward over {name}; final reward: {_values(groups, 'final_reward')}"
+            yield self._picture(f"reward_{name}", figure, alt, caption)
 
     def fps(self) -> Iterator[Picture]:
         """The speed of each group."""
