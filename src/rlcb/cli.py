@@ -133,7 +133,8 @@ def tune_verb(argv: Sequence[str]) -> int:
 
 def evaluate(argv: Sequence[str] | None = None, prog: str = "rlcb evaluate", universal: bool = True) -> int:
     """`rlcb evaluate` and the two scripts; `universal`: takes --algorithm."""
-    from rlcb.evaluation.request import DEFAULT_SEED, Request
+    from rlcb.evaluation.evaluate import DEFAULT_SEED, Request
+    from rlcb.evaluation.evaluate import evaluate as play_and_report
 
     parser = Parser(prog=prog, description="Play episodes with a trained policy and say how good it is.")
     add = parser.add_argument
@@ -155,8 +156,6 @@ def evaluate(argv: Sequence[str] | None = None, prog: str = "rlcb evaluate", uni
     text = "where the results go, default <checkpoint>_evaluation.json beside the checkpoint"
     add("--output", type=Path, metavar="FILE", help=text)
     request = Request(**vars(parser.parse(argv)))
-    from rlcb.evaluation.evaluate import evaluate as play_and_report
-
     return answered(prog, lambda: play_and_report(request, titled=universal and not prog.startswith("rlcb")))
 
 

@@ -14,7 +14,7 @@ from rlcb.config.schema import EnvConfig
 from rlcb.console import warn
 from rlcb.envs.families import family_of, has_success, normalized_score
 from rlcb.errors import ResourceError
-from rlcb.evaluation.request import Request
+from rlcb.evaluation.evaluate import Request
 from rlcb.files import write_json
 
 if TYPE_CHECKING:  # it imports torch
