@@ -120,7 +120,7 @@ def tune_verb(argv: Sequence[str]) -> int:
     add("--updates", type=whole(1, 1000), default=2, metavar="N", help="updates timed in a trial, default 2")
     add_keys(parser, ("name",))
     arguments = parser.parse(argv)
-    from rlcb.config.tune import tune
+    from rlcb.config.plan import tune
     from rlcb.train import new_config
 
     def work() -> int:

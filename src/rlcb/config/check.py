@@ -45,12 +45,12 @@ def divided_evenly(config: Config, source: Source) -> Config:
 
 def _check_shares(config: Config, workers: int, source: Source) -> None:
     """Every worker learns from an equal share of every minibatch."""
-    share, wanted = config.rollout_size // workers, config.minibatch_size
+    wanted = config.minibatch_size
     if config.rollout_size % wanted == 0 and wanted % workers:
-        below, above = (workers * size for size in _nearest_divisors(share, max(wanted // workers, 1)))
+        near = _nearest(config.rollout_size, workers * max(wanted // workers, 1), unit=workers)
         raise UsageError(
             f"{where(source, 'batch_size', 'training')}: {wanted} cannot be shared by {workers} workers "
-            f"evenly; near it {_either(below, above)} would do"
+            f"evenly; near it {near} would do"
         )
 
 
@@ -58,10 +58,10 @@ def _check_learners(config: Config, actors: int, source: Source) -> None:
     """Every learner gets an equal number of every minibatch's environments, and an update's rollouts have slots."""
     parallel, unrolls = config.parallel, config.minibatch_items
     if unrolls and parallel.num_learners and unrolls % parallel.num_learners:
-        below, above = _nearest_divisors(unrolls, min(parallel.num_learners, unrolls))
+        near = _nearest(unrolls, min(parallel.num_learners, unrolls))
         raise UsageError(
             f"{where(source, 'num_learners', 'parallel')}: {parallel.num_learners} learners cannot share the "
-            f"{unrolls} environments of a minibatch evenly; {_either(below, above)} would do"
+            f"{unrolls} environments of a minibatch evenly; {near} would do"
         )
     if parallel.num_slots is not None and parallel.num_slots < actors:
         raise UsageError(
@@ -97,7 +97,7 @@ def _check_batches(config: Config, source: Source) -> None:
         whole = f" in whole unrolls of n_steps = {unit}" if unit > 1 else ""
         raise UsageError(
             f"{where(source, 'batch_size', 'training')}: {batch} does not divide num_envs × n_steps = {size}{whole}; "
-            f"the nearest that do are {_either(*_nearest_minibatches(size, unit, batch))}"
+            f"the nearest that do are {_nearest(size, batch, unit)}"
         )
     if training.duration_hours is None and training.total_timesteps < size:
         raise UsageError(
@@ -106,20 +106,9 @@ def _check_batches(config: Config, source: Source) -> None:
         )
 
 
-def _either(one: int, other: int) -> str:
-    return f"{one}" if one == other else f"{one} and {other}"
-
-
-def _nearest_minibatches(size: int, unit: int, wanted: int) -> tuple[int, int]:
-    """The divisors of `size` made of whole units next below and above `wanted`; the smallest twice if none is below."""
-    below, above = _nearest_divisors(size // unit, max(wanted // unit, 1))
-    if unit * below < wanted and below == above:
-        above = next(n for n in range(above + 1, size // unit + 1) if size // unit % n == 0)
-    return unit * below, unit * above
-
-
-def _nearest_divisors(size: int, wanted: int) -> tuple[int, int]:
-    """The divisors of `size` next below and above `wanted`."""
-    below = next(n for n in range(wanted, 0, -1) if size % n == 0)
-    above = next(n for n in range(wanted, size + 1) if size % n == 0)
-    return below, above
+def _nearest(size: int, wanted: int, unit: int = 1) -> str:
+    """The divisors of `size` made of whole units next below and above `wanted`, in words; the only one where one is."""
+    count = size // unit
+    above = next(n for n in range(-(-wanted // unit), count + 1) if count % n == 0)
+    below = next((n for n in range(wanted // unit, 0, -1) if count % n == 0), above)
+    return f"{unit * below}" if below == above else f"{unit * below} and {unit * above}"

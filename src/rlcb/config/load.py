@@ -112,8 +112,12 @@ def _check_section(path: Path, section: str, keys: Any, algorithm: str, home: di
 
 def _apply(given: Given, values: dict[str, Any], source: dict[str, str]) -> None:
     """Put keys on top of what is there."""
-    if "num_workers" in given and given["num_workers"][1] == "auto" and "num_envs_per_worker" not in given:
-        _keep_total(values, source)
+    workers, each = values.get("num_workers"), values.get("num_envs_per_worker")
+    to_divide = given.get("num_workers", ("", None))[1] == "auto" and "num_envs_per_worker" not in given
+    if to_divide and isinstance(workers, int) and isinstance(each, int):
+        values["num_envs"] = workers * each  # the total that `auto` is to divide
+        source["num_envs"] = source.pop("num_envs_per_worker", "parallel.num_envs_per_worker")
+        del values["num_envs_per_worker"]
     for key, (place, value) in given.items():
         values[key], source[key] = value, place
 
@@ -128,15 +132,6 @@ def _apply_file(given: Given, values: dict[str, Any], source: dict[str, str]) ->
     if divides and "num_envs" not in given and values.get("num_envs_per_worker") is not None:
         source.pop("num_envs", None)
         values.pop("num_envs", None)
-
-
-def _keep_total(values: dict[str, Any], source: dict[str, str]) -> None:
-    """Replace num_workers × num_envs_per_worker by their product: the total that `auto` is to divide."""
-    workers, each = values.get("num_workers"), values.get("num_envs_per_worker")
-    if isinstance(workers, int) and isinstance(each, int):
-        values["num_envs"] = workers * each
-        source["num_envs"] = source.pop("num_envs_per_worker", "parallel.num_envs_per_worker")
-        del values["num_envs_per_worker"]
 
 
 def meant(word: str, known: Iterable[str], home: Mapping[str, str] | None = None) -> str:
