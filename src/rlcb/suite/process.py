@@ -57,30 +57,23 @@ class Child:
             return None
         if code < 0:
             return f"killed by {signal.Signals(-code).name}"
-        words = self.last_line()
-        return f"exit code {code}" + (f": {words.split(': error: ', 1)[-1]}" if words else "")
+        words = self.last_line().split(": error: ", 1)[-1]
+        return f"exit code {code}: {words}" if words else f"exit code {code}"
 
     def last_line(self) -> str:
         """The last line with words in it that was printed so far."""
-        lines = [line for line in self._read(_TAIL_BYTES).splitlines() if any(map(str.isalnum, line))]
+        tail = self.output(self._log.stat().st_size - _TAIL_BYTES)
+        lines = [line for line in tail.splitlines() if any(map(str.isalnum, line))]
         return lines[-1].strip() if lines else ""
 
-    def output(self) -> str:
-        """Everything it has printed so far."""
-        return self._read(None)
-
-    def _read(self, at_most: int | None) -> str:
+    def output(self, since: int = 0) -> str:
+        """What it has printed so far, `since` a position in the log."""
         with self._log.open("rb") as file:
-            size = file.seek(0, os.SEEK_END)
-            file.seek(self._start if at_most is None else max(self._start, size - at_most))
+            file.seek(max(self._start, since))
             return file.read().decode(errors="replace")
 
 
-def main() -> None:
-    """In the child: PARENT_PID ARGUMENTS… Replace this program by the command; the bond to the parent remains."""
+if __name__ == "__main__":
+    # In the child: PARENT_PID ARGUMENTS… Replace this program by the command; the bond to the parent remains.
     die_with(int(sys.argv[1]))
     os.execv(sys.executable, [sys.executable, "-m", "rlcb", *sys.argv[2:]])
-
-
-if __name__ == "__main__":
-    main()
