@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rlcb import __version__
 from rlcb.config.registry import ALGORITHMS, DEFAULT_ALGORITHM, MODES
-from rlcb.flags import Parser, add_aliases, add_keys, answered, finite, flag_of, whole
+from rlcb.flags import Parser, add_keys, answered, finite, flag_of, whole
 
 # The flags of the documented scripts, by the config key each one sets; `rlcb train` has one for every key.
 TIMED_KEYS = ("name", "seed", "num_envs", "n_steps", "batch_size", "num_threads", "device")
@@ -26,7 +26,7 @@ for _stream in (sys.stdout, sys.stderr):
 def main(argv: Sequence[str] | None = None) -> int:
     """`rlcb VERB …`."""
     argv = list(sys.argv[1:] if argv is None else argv)
-    parser = Parser(prog="rlcb", description="Train, time and compare reinforcement-learning algorithms on Procgen.")
+    parser = Parser("rlcb", "Train, time and compare reinforcement-learning algorithms on Procgen.")
     parser.add_argument("--version", action="version", version=f"rlcb {__version__}")
     verbs: dict[str, Callable[[Sequence[str]], int]] = {
         "train": train_verb,
@@ -46,13 +46,12 @@ def train_verb(argv: Sequence[str]) -> int:
     """`rlcb train ALGORITHM --mode MODE …`: all configuration keys are flags here."""
     from rlcb.config.schema import all_keys
 
-    parser = Parser(prog="rlcb train", description="Train an algorithm for a time or a number of steps.")
+    parser = Parser("rlcb train", "Train an algorithm for a time or a number of steps.")
     parser.add_argument("algorithm", choices=tuple(ALGORITHMS), nargs="?", help="not needed with --resume")
     text = "how it runs, default sequential where the algorithm has that mode"
     parser.add_argument("--mode", choices=MODES, help=text)
     _add_common(parser, "./benchmarks/<mode> for PPO, ./benchmarks/<algorithm>_<mode> for others")
-    add_keys(parser, list(all_keys()))
-    add_aliases(parser, ALIASES)
+    add_keys(parser, all_keys(), ALIASES)
     arguments = parser.parse(argv)
     if arguments.algorithm is None and arguments.resume is None:
         parser.error(f"say which algorithm: {', '.join(ALGORITHMS)}")
@@ -69,14 +68,13 @@ def train_script(prog: str, algorithm: str, mode: str, timed: bool, argv: Sequen
     from rlcb.train import default_output
 
     what = "for a fixed time" if timed else "for a fixed number of steps"
-    parser = Parser(prog=prog, description=f"Train {algorithm.upper()} ({mode}) {what}.")
+    parser = Parser(prog, f"Train {algorithm.upper()} ({mode}) {what}.")
     _add_common(parser, f"./{default_output(algorithm, mode)}")
     keys = ("duration_hours", *TIMED_KEYS) if timed else FIXED_KEYS
     keys = (*keys, *PARALLEL_KEYS) if mode == "parallel" else keys
     known = {key for _, key, _ in fields(algorithm)}
-    add_keys(parser, [key for key in keys if key in known])
-    if mode == "parallel" and ALGORITHMS[algorithm].aliases:
-        add_aliases(parser, ALIASES)
+    aliases = ALIASES if mode == "parallel" and ALGORITHMS[algorithm].aliases else None
+    add_keys(parser, [key for key in keys if key in known], aliases)
     arguments = parser.parse(argv)
     if timed and arguments.duration_hours is None and arguments.resume is None:
         parser.error("--duration HOURS is required")
@@ -111,8 +109,7 @@ def _train(parser: Parser, arguments: argparse.Namespace, algorithm: str, mode: 
 
 def tune_verb(argv: Sequence[str]) -> int:
     """`rlcb tune`: measure what is fastest here and write it down."""
-    description = "Measure workers, threads, environments and minibatch on this machine."
-    parser = Parser(prog="rlcb tune", description=description)
+    parser = Parser("rlcb tune", "Measure workers, threads, environments and minibatch on this machine.")
     add, usual = parser.add_argument, DEFAULT_ALGORITHM
     add("algorithm", choices=tuple(ALGORITHMS), nargs="?", default=usual, help=f"default {usual}")
     add("--config", type=Path, metavar="FILE", help="what to tune, default config/<algorithm>_parallel.yaml")
@@ -123,12 +120,9 @@ def tune_verb(argv: Sequence[str]) -> int:
     from rlcb.config.plan import tune
     from rlcb.train import new_config
 
-    def work() -> int:
-        overrides = {"name": (flag_of("name"), arguments.name)} if arguments.name else {}
-        config = new_config(arguments.algorithm, "parallel", arguments.config, overrides)
-        return tune(config, arguments.output, arguments.updates)
-
-    return answered(parser.prog, work)
+    name = {"name": (flag_of("name"), arguments.name)} if arguments.name else {}
+    what = (arguments.algorithm, "parallel", arguments.config, name)
+    return answered(parser.prog, lambda: tune(new_config(*what), arguments.output, arguments.updates))
 
 
 def evaluate(argv: Sequence[str] | None = None, prog: str = "rlcb evaluate", universal: bool = True) -> int:
@@ -136,7 +130,7 @@ def evaluate(argv: Sequence[str] | None = None, prog: str = "rlcb evaluate", uni
     from rlcb.evaluation.evaluate import DEFAULT_SEED, Request
     from rlcb.evaluation.evaluate import evaluate as play_and_report
 
-    parser = Parser(prog=prog, description="Play episodes with a trained policy and say how good it is.")
+    parser = Parser(prog, "Play episodes with a trained policy and say how good it is.")
     add = parser.add_argument
     default = "default the newest under ./benchmarks"
     add("--checkpoint", type=Path, metavar="PATH", help=f"a checkpoint file or a run's directory, {default}")
@@ -161,7 +155,7 @@ def evaluate(argv: Sequence[str] | None = None, prog: str = "rlcb evaluate", uni
 
 def compare_verb(argv: Sequence[str]) -> int:
     """`rlcb compare RUN …`: any number of runs."""
-    parser = Parser(prog="rlcb compare", description="Compare runs: metrics over seeds, tests of pairs, a verdict.")
+    parser = Parser("rlcb compare", "Compare runs: metrics over seeds, tests of pairs, a verdict.")
     add = parser.add_argument
     add("runs", nargs="+", type=Path, metavar="RUN", help="a run's directory, or a folder with runs below it")
     default = Path("benchmarks") / "comparison"
@@ -178,7 +172,7 @@ def compare_verb(argv: Sequence[str]) -> int:
 
 def compare_script(prog: str, argv: Sequence[str] | None = None) -> int:
     """`compare_results.py`: a sequential and a parallel run side by side."""
-    parser = Parser(prog=prog, description="Compare a sequential and a parallel run; either may be left out.")
+    parser = Parser(prog, "Compare a sequential and a parallel run; either may be left out.")
     add = parser.add_argument
     add("--sequential", metavar="DIR", help="the sequential run's directory")
     add("--parallel", metavar="DIR", help="the parallel run's directory")
@@ -198,8 +192,8 @@ def benchmark_verb(argv: Sequence[str]) -> int:
     from rlcb.suite.benchmark import benchmark
     from rlcb.suite.settings import PASSED_ON, SuiteConfig
 
-    description = "Train algorithms × modes × seeds × games one after the other, evaluate each, write a report."
-    parser = Parser(prog="rlcb benchmark", description=description)
+    what = "Train algorithms × modes × seeds × games one after the other, evaluate each, write a report."
+    parser = Parser("rlcb benchmark", what)
     parser.add_argument("--suite", type=Path, metavar="FILE", help="YAML file with the settings that follow as keys")
     default = Path("benchmarks") / "suite"
     text = f"where all of it is kept, default ./{default}; a suite that is there already is continued"
@@ -222,7 +216,7 @@ def benchmark_verb(argv: Sequence[str]) -> int:
 
 def doctor(argv: Sequence[str], prog: str = "rlcb doctor") -> int:
     """Check the installation and print what was found."""
-    parser = Parser(prog=prog, description="Check the installation: what is there, what is missing, how to get it.")
+    parser = Parser(prog, "Check the installation: what is there, what is missing, how to get it.")
     parser.parse(argv)
     from rlcb.doctor import examine
 
