@@ -97,6 +97,8 @@ def _train(parser: Parser, arguments: argparse.Namespace, algorithm: str, mode: 
     reserved = ("algorithm", "mode", "config", "output_dir", "resume")
     given = {key: value for key, value in vars(arguments).items() if key not in reserved and value is not None}
     overrides = {key: (flag_of(key), parse_scalar(value)) for key, value in given.items()}
+    if "total_timesteps" in overrides:  # it replaces a duration given elsewhere
+        overrides.setdefault("duration_hours", (flag_of("total_timesteps"), None))
     # In parallel commands --num-envs counts each worker's.
     aliases = {**ALIASES, "num_envs": "num_envs_per_worker"} if mode == "parallel" else ALIASES
     for name, key in aliases.items():

@@ -4,7 +4,7 @@ import contextlib
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rlcb.config.load import Given, build_config
 from rlcb.config.plan import Plan, make_plan
@@ -85,7 +85,7 @@ def _new_config(request: Request) -> tuple[Config, str]:
     """Configuration and mode of a new run."""
     assert request.mode is not None
     refuse_missing_mode(request.algorithm, request.mode)
-    changes = _by_steps_or_time(request.overrides)
+    changes = dict(request.overrides)
     if request.output_dir:
         # Whoever names the run's directory wants everything in it, also what the file puts elsewhere.
         for key in ("checkpoint_dir", "log_dir"):
@@ -104,18 +104,10 @@ def _resumed_config(request: Request, path: Path) -> tuple[Config, str]:
     config, before = read_run(path)
     mode = request.mode or before
     refuse_missing_mode(config.algorithm, mode)
-    changes = _by_steps_or_time(request.overrides)
+    changes = dict(request.overrides)
     if "num_workers" in changes or mode != before:
         changes["num_envs_per_worker"] = ("--num-workers", None)  # the total stays what it is
     return build_config(None, changes, base=config, mode=mode), mode
-
-
-def _by_steps_or_time(overrides: Given) -> dict[str, tuple[str, Any]]:
-    """The flags; a number of steps given there replaces a duration given elsewhere."""
-    changes = dict(overrides)
-    if "total_timesteps" in changes:
-        changes.setdefault("duration_hours", ("--total-timesteps", None))
-    return changes
 
 
 def default_output(algorithm: str, mode: str) -> Path:

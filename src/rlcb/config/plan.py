@@ -80,9 +80,14 @@ def _with_room(config: Config, wanted: int, pool: ClusterPool) -> int:
 
 def decided(config: Config, pool: ClusterPool | None = None) -> Config:
     """A parallel configuration with numbers of workers and learners: measured, or chosen from the cores."""
-    if pool is not None:
-        config = _decided_on_cluster(config, pool)
+    if pool is not None and "backend" in config.parallel_execution.keys:
+        config = config.changed("parallel", backend="gloo")  # gradients cross by sockets there
     workers = config.parallel.num_workers
+    if pool is not None and workers == "auto":  # a worker for every core, as far as the division allows
+        cores = (config.parallel_execution.has_learners and pool.others()) or pool.cores() or 1
+        workers = largest_division(config, cores)
+        print(f"The cluster has {pool.cores()} cores: {workers} {ALGORITHMS[config.algorithm].worker}s", flush=True)
+        config = divided(config, Division(workers))
     if workers == "auto":
         return divided(config, fastest_division(config)[0])
     if not config.parallel_execution.has_learners or config.parallel.num_learners:
@@ -93,18 +98,6 @@ def decided(config: Config, pool: ClusterPool | None = None) -> Config:
     room = max(cores - actors_here, cores // 2, min(cores, FEW_CORES))
     learners = max(count for count in range(1, min(room, unrolls) + 1) if unrolls % count == 0)
     return divided(config, Division(workers, learners))
-
-
-def _decided_on_cluster(config: Config, pool: ClusterPool) -> Config:
-    """Gradients cross by sockets there; `auto` means a worker for every core, as far as the division allows."""
-    if ALGORITHMS[config.algorithm].executions["parallel"] == "data_parallel":
-        config = config.changed("parallel", backend="gloo")
-    if config.parallel.num_workers != "auto":
-        return config
-    cores = (config.parallel_execution.has_learners and pool.others()) or pool.cores() or 1
-    workers = largest_division(config, cores)
-    print(f"The cluster has {pool.cores()} cores: {workers} {ALGORITHMS[config.algorithm].worker}s", flush=True)
-    return divided(config, Division(workers))
 
 
 def largest_division(config: Config, most: int) -> int:

@@ -4,6 +4,7 @@ import json
 import warnings
 from typing import Any
 
+import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
@@ -20,8 +21,6 @@ class GymnasiumEnv:
 
     def __init__(self, name: str, num_envs: int, seed: int, **options: Any):
         """`options` go to the environment's constructor, which need not know any."""
-        import gymnasium
-
         try:
             self._envs = [gymnasium.make(name, **options) for _ in range(num_envs)]
         except Exception as error:  # a third party's constructor may raise anything
@@ -120,8 +119,6 @@ class GymnasiumEnv:
         return self._flat(self._envs[index].reset(seed=int(seed))[0])
 
     def _flat(self, observation: Any) -> NDArray[Any]:
-        import gymnasium
-
         if self._image:
             return np.asarray(observation)
         return np.asarray(gymnasium.spaces.flatten(self._space, observation), np.float32)

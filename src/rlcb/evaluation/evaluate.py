@@ -5,14 +5,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlcb.config.schema import EnvConfig
 from rlcb.console import filled, note
 from rlcb.envs.families import family_of, make_env
 from rlcb.errors import ResourceError, RlcbError, UsageError
 from rlcb.hardware import prepare_process, resolve_device
 from rlcb.signals import StopRequest
 
-if TYPE_CHECKING:  # these import torch, which must not happen before the number of threads is set
+if TYPE_CHECKING:  # `--help` need not wait for these, and the number of threads is set before torch is imported
+    from rlcb.config.schema import EnvConfig
     from rlcb.evaluation.policy import LoadedPolicy
 
 # A fixed seed, other than training's default. Random numbers come in streams apart from training's, so that a run with
@@ -109,7 +109,7 @@ def _check_writable(flag: str, path: Path) -> None:
         raise ResourceError(f"{flag} {path}: cannot be written: {error.strerror}") from None
 
 
-def _window(request: Request, config: EnvConfig) -> Any | None:
+def _window(request: Request, config: "EnvConfig") -> Any | None:
     """A window, if one was asked for and can be opened; None otherwise. An environment to film must be drawable."""
     from rlcb.evaluation.video import open_window
 
@@ -125,7 +125,7 @@ def _window(request: Request, config: EnvConfig) -> Any | None:
         return None
 
 
-def _tracks(request: Request, trained: "LoadedPolicy", env: EnvConfig) -> list[tuple[str, EnvConfig]]:
+def _tracks(request: Request, trained: "LoadedPolicy", env: "EnvConfig") -> list[tuple[str, "EnvConfig"]]:
     """Which levels to play, in which order."""
     if not family_of(env.name).has_levels:
         if request.levels != "train":

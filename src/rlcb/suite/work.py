@@ -4,7 +4,6 @@ import hashlib
 import json
 import sys
 import time
-from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from statistics import fmean
@@ -16,13 +15,12 @@ from rlcb.envs.families import canonical_env_name, family_of
 from rlcb.errors import ResourceError
 from rlcb.signals import StopRequest
 from rlcb.suite.directory import Result, SuiteRun, config_path, event, in_use, result_of, resumable, runs_of
-from rlcb.suite.process import Child
+from rlcb.suite.process import POLL_SECONDS, Child
 from rlcb.suite.settings import Suite
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-_POLL_SECONDS = 0.5
 _START_UP = 10.0  # seconds from starting a run to its first update, roughly
 _GONE_SECONDS = 60.0  # how long to wait for the end of a training whose suite was killed
 
@@ -112,7 +110,7 @@ class Work:
         before, after = self.expected_seconds(run), self.seconds_left([run, *later])
         try:
             child = start_training(run, self.output)
-            for spent in self._until_end(child):
+            for spent in child.until_end(self._stop):
                 part = min(spent / before, 1.0) if before else 0.0
                 left = None if after is None or before is None else after - min(spent, before)
                 share = (done + part) / len(self.runs)
@@ -132,20 +130,12 @@ class Work:
             event(self.output, "run_failed", run=run.name, reason=reason)
             self._display.line(f"{label}: FAILED, {reason} ({self._times(self.seconds_left(later))})")
 
-    def _until_end(self, child: Child) -> Iterator[float]:
-        """The seconds that a command has run, again and again until its end; a signal is passed on to it."""
-        begun = time.monotonic()
-        while not child.ended(_POLL_SECONDS):
-            if self._stop.signal is not None:
-                child.pass_on(self._stop.signal)
-            yield time.monotonic() - begun
-
     def _rest(self) -> None:
         """Pause so that the machine cools down; a signal ends the pause."""
         end = time.monotonic() + self.suite.settings.cool_down
         while self._stop.signal is None and (left := end - time.monotonic()) > 0:
             self._display.show("Training", 1 - len(self.unfinished) / len(self.runs), f"cooling down: {left:.0f} s", "")
-            time.sleep(min(left, _POLL_SECONDS))
+            time.sleep(min(left, POLL_SECONDS))
 
     def evaluate(self) -> None:
         """Evaluate the final checkpoint of every finished run that is not evaluated yet."""
@@ -189,7 +179,7 @@ class Work:
 
     def _wait_for(self, child: Child, phase: str, fraction: float, label: str) -> str | None:
         """Wait for a command's end; returns why it failed, or None."""
-        for _ in self._until_end(child):
+        for _ in child.until_end(self._stop):
             self._display.show(phase, fraction, self._elapsed(), f"{label}: {child.last_line()}")
         return child.reason()
 
