@@ -159,17 +159,16 @@ def compare_verb(argv: Sequence[str]) -> int:
     """`rlcb compare RUN …`: any number of runs."""
     parser = Parser("rlcb compare", "Compare runs: metrics over seeds, tests of pairs, a verdict.")
     add = parser.add_argument
-    add("runs", nargs="+", type=Path, metavar="RUN", help="a run's directory, or a folder with runs below it")
+    add("paths", nargs="+", type=Path, metavar="RUN", help="a run's directory, or a folder with runs below it")
     default = Path("benchmarks") / "comparison"
     add("--output", type=Path, metavar="DIR", default=default, help=f"where the files go, default ./{default}")
     text = "mean reward that steps and time to reach are given for; default 80 %% of the way from untrained to the best"
-    add("--reward-threshold", type=finite, metavar="X", help=text)
+    add("--reward-threshold", dest="threshold", type=finite, metavar="X", help=text)
     add("--seed", type=whole(0, 2**31 - 1), default=0, metavar="N", help="seed of the bootstrap, default 0")
     arguments = parser.parse(argv)
     from rlcb.report.compare import compare_any
 
-    given = (arguments.runs, arguments.output, arguments.reward_threshold, arguments.seed)
-    return answered(parser.prog, lambda: compare_any(*given))
+    return answered(parser.prog, lambda: compare_any(**vars(arguments)))
 
 
 def compare_script(prog: str, argv: Sequence[str] | None = None) -> int:
@@ -184,8 +183,7 @@ def compare_script(prog: str, argv: Sequence[str] | None = None) -> int:
     arguments = parser.parse(argv)
     from rlcb.report.two_runs import compare_two
 
-    given = (arguments.sequential, arguments.parallel, arguments.newest, arguments.output)
-    return answered(prog, lambda: compare_two(*given))
+    return answered(prog, lambda: compare_two(**vars(arguments)))
 
 
 def benchmark_verb(argv: Sequence[str]) -> int:

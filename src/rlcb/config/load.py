@@ -50,10 +50,7 @@ def build_config(
     mode: str = "sequential",
     algorithm: str = DEFAULT_ALGORITHM,
 ) -> Config:
-    """Defaults (or `base`), then the file, then `overrides`: key → (the flag as typed, its value); all validated.
-
-    The algorithm is that of `base`, where there is one.
-    """
+    """Defaults (or `base`), then the file, then `overrides`: key → (the flag as typed, its value); all validated."""
     algorithm = base.algorithm if base else algorithm
     home = {key: section for section, key, _ in fields(algorithm)}
     values: dict[str, Any] = {}

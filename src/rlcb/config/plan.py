@@ -101,10 +101,7 @@ def decided(config: Config, pool: ClusterPool | None = None) -> Config:
 
 
 def largest_division(config: Config, most: int) -> int:
-    """The largest number of workers, at most `most`, that divides the environments evenly; 0 if `most` is 0.
-
-    Where workers learn from shares of a minibatch, those are even, too.
-    """
+    """The largest number of workers up to `most` that divides environments and shared minibatches evenly, else 0."""
     sizes = [config.env.num_envs]
     if config.parallel_execution.shares_minibatches:
         sizes.append(config.minibatch_size)

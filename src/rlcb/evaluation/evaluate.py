@@ -45,10 +45,7 @@ class Request:
 
 
 def evaluate(request: Request, titled: bool = False) -> int:
-    """Check everything that can be checked, play, print and write; returns the exit code.
-
-    `titled`: name the algorithm above the header and above the results.
-    """
+    """Check what can be checked, play, print (`titled`: with titles that name the algorithm), write; the exit code."""
     stop = StopRequest("stopping; the episodes that have finished are kept")
     stop.install()
     _check_request(request)

@@ -52,9 +52,8 @@ class Tally:
     """The episodes that count, each env's in their order."""
 
     def __init__(self, quotas: list[int]):
-        self.quotas = quotas
-        self.steps = 0
-        self.finished = 0
+        self.quotas, self.planned = quotas, sum(quotas)
+        self.steps = self.finished = 0
         self._episodes: list[list[tuple[float, int, bool | None]]] = [[] for _ in quotas]
 
     def missing(self, env: int) -> int:
@@ -65,11 +64,6 @@ class Tally:
         """Count one episode."""
         self.finished += 1
         self._episodes[env].append((reward, length, completed))
-
-    @property
-    def planned(self) -> int:
-        """Episodes to play."""
-        return sum(self.quotas)
 
     @property
     def rewards(self) -> list[float]:
