@@ -49,9 +49,7 @@ def train(request: Request) -> int:
     path = request.resume or request.output_dir or default_output(config.algorithm, mode)
     if not want_tensorboard(config.logging.tensorboard) and config.logging.tensorboard == "auto":
         note(f"TensorBoard is not installed, its files are not written: {INSTALL_TENSORBOARD}")
-    check_device(config, mode)
-    check_cluster(config, mode)
-
+    check_hardware(config, mode)
     cluster = config.parallel.cluster
     if cluster is None:
         return _run(request, path, config, mode, stop)
@@ -127,17 +125,13 @@ def refuse_missing_mode(algorithm: str, mode: str) -> None:
         raise UsageError(f"--mode {mode}: {algorithm} has {' and '.join(entry.modes)} alone{hint}")
 
 
-def check_device(config: Config, mode: str) -> None:
-    """Refuse a GPU that is not there, or that the mode does not use."""
+def check_hardware(config: Config, mode: str) -> None:
+    """Refuse a GPU or a cluster that the mode does not use, that is not there, or a cluster open to everybody."""
     if config.hardware.device == "cuda":
         if mode == "parallel":
             other = "; use --mode sequential for a GPU" if "sequential" in ALGORITHMS[config.algorithm].modes else ""
             raise UsageError(f"--device cuda: parallel {config.algorithm.upper()} runs on CPU cores{other}")
         resolve_device("cuda", config.hardware.num_threads)
-
-
-def check_cluster(config: Config, mode: str) -> None:
-    """Refuse a cluster that the mode does not use, whose software is missing, or that is open to everybody."""
     cluster = config.parallel.cluster
     if cluster is None:
         return

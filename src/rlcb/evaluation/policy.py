@@ -37,11 +37,6 @@ class LoadedPolicy:
     env_steps: int
     weights: dict[str, Tensor]
 
-    def header(self) -> dict[str, Any]:
-        """What an evaluation file says about the checkpoint."""
-        kept = {name: getattr(self, name) for name in ("algorithm", "mode", "env_steps")}
-        return {"checkpoint": self.path.name, "checkpoint_sha256": self.sha256, **kept}
-
 
 def find_policy(where: Path | None, algorithm: str | None) -> LoadedPolicy:
     """The checkpoint in this file or directory, by default the newest under ./benchmarks."""

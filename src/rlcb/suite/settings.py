@@ -14,7 +14,7 @@ from rlcb.config.yaml_file import read_yaml
 from rlcb.envs.families import canonical_env_name, short_name
 from rlcb.errors import UsageError
 from rlcb.run.metrics import want_tensorboard
-from rlcb.train import check_cluster, check_device, new_config
+from rlcb.train import check_hardware, new_config
 
 Sources = dict[str, str]  # setting → where it was given, as a message names it
 # Config keys that the suite decides itself, and the setting that does.
@@ -180,8 +180,7 @@ def _build_configs(settings: SuiteConfig, source: Sources) -> dict[str, Config]:
             changes = _changes(settings, source, algorithm, mode, game)
             configs[pair] = new_config(algorithm, mode, Path(given) if given else None, changes)
         want_tensorboard(configs[pair].logging.tensorboard)
-        check_device(configs[pair], mode)
-        check_cluster(configs[pair], mode)
+        check_hardware(configs[pair], mode)
     return configs
 
 
