@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rlcb import __version__
 from rlcb.config.registry import ALGORITHMS, DEFAULT_ALGORITHM, MODES
-from rlcb.flags import Parser, add_aliases, add_keys, answered, finite, flag_of, whole
+from rlcb.flags import Parser, add_keys, answered, finite, flag_of, whole
 
 # The flags of the documented scripts, by the config key each one sets; `rlcb train` has one for every key.
 TIMED_KEYS = ("name", "seed", "num_envs", "n_steps", "batch_size", "num_threads", "device")
@@ -26,7 +26,7 @@ for _stream in (sys.stdout, sys.stderr):
 def main(argv: Sequence[str] | None = None) -> int:
     """`rlcb VERB …`."""
     argv = list(sys.argv[1:] if argv is None else argv)
-    parser = Parser(prog="rlcb", description="Train, time and compare reinforcement-learning algorithms on Procgen.")
+    parser = Parser("rlcb", "Train, time and compare reinforcement-learning algorithms on Procgen.")
     parser.add_argument("--version", action="version", version=f"rlcb {__version__}")
     verbs: dict[str, Callable[[Sequence[str]], int]] = {
         "train": train_verb,
@@ -46,13 +46,12 @@ def train_verb(argv: Sequence[str]) -> int:
     """`rlcb train ALGORITHM --mode MODE …`: all configuration keys are flags here."""
     from rlcb.config.schema import all_keys
 
-    parser = Parser(prog="rlcb train", description="Train an algorithm for a time or a number of steps.")
+    parser = Parser("rlcb train", "Train an algorithm for a time or a number of steps.")
     parser.add_argument("algorithm", choices=tuple(ALGORITHMS), nargs="?", help="not needed with --resume")
     text = "how it runs, default sequential where the algorithm has that mode"
     parser.add_argument("--mode", choices=MODES, help=text)
     _add_common(parser, "./benchmarks/<mode> for PPO, ./benchmarks/<algorithm>_<mode> for others")
-    add_keys(parser, list(all_keys()))
-    add_aliases(parser, ALIASES)
+    add_keys(parser, all_keys(), ALIASES)
     arguments = parser.parse(argv)
     if arguments.algorithm is None and arguments.resume is None:
         parser.error(f"say which algorithm: {', '.join(ALGORITHMS)}")
@@ -69,14 +68,13 @@ def train_script(prog: str, algorithm: str, mode: str, timed: bool, argv: Sequen
     from rlcb.train import default_output
 
     what = "for a fixed time" if timed else "for a fixed number of steps"
-    parser = Parser(prog=prog, description=f"Train {algorithm.upper()} ({mode}) {what}.")
+    parser = Parser(prog, f"Train {algorithm.upper()} ({mode}) {what}.")
     _add_common(parser, f"./{default_output(algorithm, mode)}")
     keys = ("duration_hours", *TIMED_KEYS) if timed else FIXED_KEYS
     keys = (*keys, *PARALLEL_KEYS) if mode == "parallel" else keys
     known = {key for _, key, _ in fields(algorithm)}
-    add_keys(parser, [key for key in keys if key in known])
-    if mode == "parallel" and ALGORITHMS[algorithm].aliases:
-        add_aliases(parser, ALIASES)
+    aliases = ALIASES if mode == "parallel" and ALGORITHMS[algorithm].aliases else None
+    add_keys(parser, [key for key in keys if key in known], aliases)
     arguments = parser.parse(argv)
     if timed and arguments.duration_hours is None and arguments.resume is None:
         parser.error("--duration HOURS is required")
@@ -99,6 +97,8 @@ def _train(parser: Parser, arguments: argparse.Namespace, algorithm: str, mode: 
     reserved = ("algorithm", "mode", "config", "output_dir", "resume")
     given = {key: value for key, value in vars(arguments).items() if key not in reserved and value is not None}
     overrides = {key: (flag_of(key), parse_scalar(value)) for key, value in given.items()}
+    if "total_timesteps" in overrides:  # it replaces a duration given elsewhere
+        overrides.setdefault("duration_hours", (flag_of("total_timesteps"), None))
     # In parallel commands --num-envs counts each worker's.
     aliases = {**ALIASES, "num_envs": "num_envs_per_worker"} if mode == "parallel" else ALIASES
     for name, key in aliases.items():
@@ -111,8 +111,7 @@ def _train(parser: Parser, arguments: argparse.Namespace, algorithm: str, mode: 
 
 def tune_verb(argv: Sequence[str]) -> int:
     """`rlcb tune`: measure what is fastest here and write it down."""
-    description = "Measure workers, threads, environments and minibatch on this machine."
-    parser = Parser(prog="rlcb tune", description=description)
+    parser = Parser("rlcb tune", "Measure workers, threads, environments and minibatch on this machine.")
     add, usual = parser.add_argument, DEFAULT_ALGORITHM
     add("algorithm", choices=tuple(ALGORITHMS), nargs="?", default=usual, help=f"default {usual}")
     add("--config", type=Path, metavar="FILE", help="what to tune, default config/<algorithm>_parallel.yaml")
@@ -120,22 +119,20 @@ def tune_verb(argv: Sequence[str]) -> int:
     add("--updates", type=whole(1, 1000), default=2, metavar="N", help="updates timed in a trial, default 2")
     add_keys(parser, ("name",))
     arguments = parser.parse(argv)
-    from rlcb.config.tune import tune
+    from rlcb.config.plan import tune
     from rlcb.train import new_config
 
-    def work() -> int:
-        overrides = {"name": (flag_of("name"), arguments.name)} if arguments.name else {}
-        config = new_config(arguments.algorithm, "parallel", arguments.config, overrides)
-        return tune(config, arguments.output, arguments.updates)
-
-    return answered(parser.prog, work)
+    name = {"name": (flag_of("name"), arguments.name)} if arguments.name else {}
+    what = (arguments.algorithm, "parallel", arguments.config, name)
+    return answered(parser.prog, lambda: tune(new_config(*what), arguments.output, arguments.updates))
 
 
 def evaluate(argv: Sequence[str] | None = None, prog: str = "rlcb evaluate", universal: bool = True) -> int:
     """`rlcb evaluate` and the two scripts; `universal`: takes --algorithm."""
-    from rlcb.evaluation.request import DEFAULT_SEED, Request
+    from rlcb.evaluation.evaluate import DEFAULT_SEED, Request
+    from rlcb.evaluation.evaluate import evaluate as play_and_report
 
-    parser = Parser(prog=prog, description="Play episodes with a trained policy and say how good it is.")
+    parser = Parser(prog, "Play episodes with a trained policy and say how good it is.")
     add = parser.add_argument
     default = "default the newest under ./benchmarks"
     add("--checkpoint", type=Path, metavar="PATH", help=f"a checkpoint file or a run's directory, {default}")
@@ -155,31 +152,28 @@ def evaluate(argv: Sequence[str] | None = None, prog: str = "rlcb evaluate", uni
     text = "where the results go, default <checkpoint>_evaluation.json beside the checkpoint"
     add("--output", type=Path, metavar="FILE", help=text)
     request = Request(**vars(parser.parse(argv)))
-    from rlcb.evaluation.evaluate import evaluate as play_and_report
-
     return answered(prog, lambda: play_and_report(request, titled=universal and not prog.startswith("rlcb")))
 
 
 def compare_verb(argv: Sequence[str]) -> int:
     """`rlcb compare RUN …`: any number of runs."""
-    parser = Parser(prog="rlcb compare", description="Compare runs: metrics over seeds, tests of pairs, a verdict.")
+    parser = Parser("rlcb compare", "Compare runs: metrics over seeds, tests of pairs, a verdict.")
     add = parser.add_argument
-    add("runs", nargs="+", type=Path, metavar="RUN", help="a run's directory, or a folder with runs below it")
+    add("paths", nargs="+", type=Path, metavar="RUN", help="a run's directory, or a folder with runs below it")
     default = Path("benchmarks") / "comparison"
     add("--output", type=Path, metavar="DIR", default=default, help=f"where the files go, default ./{default}")
     text = "mean reward that steps and time to reach are given for; default 80 %% of the way from untrained to the best"
-    add("--reward-threshold", type=finite, metavar="X", help=text)
+    add("--reward-threshold", dest="threshold", type=finite, metavar="X", help=text)
     add("--seed", type=whole(0, 2**31 - 1), default=0, metavar="N", help="seed of the bootstrap, default 0")
     arguments = parser.parse(argv)
     from rlcb.report.compare import compare_any
 
-    given = (arguments.runs, arguments.output, arguments.reward_threshold, arguments.seed)
-    return answered(parser.prog, lambda: compare_any(*given))
+    return answered(parser.prog, lambda: compare_any(**vars(arguments)))
 
 
 def compare_script(prog: str, argv: Sequence[str] | None = None) -> int:
     """`compare_results.py`: a sequential and a parallel run side by side."""
-    parser = Parser(prog=prog, description="Compare a sequential and a parallel run; either may be left out.")
+    parser = Parser(prog, "Compare a sequential and a parallel run; either may be left out.")
     add = parser.add_argument
     add("--sequential", metavar="DIR", help="the sequential run's directory")
     add("--parallel", metavar="DIR", help="the parallel run's directory")
@@ -189,8 +183,7 @@ def compare_script(prog: str, argv: Sequence[str] | None = None) -> int:
     arguments = parser.parse(argv)
     from rlcb.report.two_runs import compare_two
 
-    given = (arguments.sequential, arguments.parallel, arguments.newest, arguments.output)
-    return answered(prog, lambda: compare_two(*given))
+    return answered(prog, lambda: compare_two(**vars(arguments)))
 
 
 def benchmark_verb(argv: Sequence[str]) -> int:
@@ -199,8 +192,8 @@ def benchmark_verb(argv: Sequence[str]) -> int:
     from rlcb.suite.benchmark import benchmark
     from rlcb.suite.settings import PASSED_ON, SuiteConfig
 
-    description = "Train algorithms × modes × seeds × games one after the other, evaluate each, write a report."
-    parser = Parser(prog="rlcb benchmark", description=description)
+    what = "Train algorithms × modes × seeds × games one after the other, evaluate each, write a report."
+    parser = Parser("rlcb benchmark", what)
     parser.add_argument("--suite", type=Path, metavar="FILE", help="YAML file with the settings that follow as keys")
     default = Path("benchmarks") / "suite"
     text = f"where all of it is kept, default ./{default}; a suite that is there already is continued"
@@ -223,7 +216,7 @@ def benchmark_verb(argv: Sequence[str]) -> int:
 
 def doctor(argv: Sequence[str], prog: str = "rlcb doctor") -> int:
     """Check the installation and print what was found."""
-    parser = Parser(prog=prog, description="Check the installation: what is there, what is missing, how to get it.")
+    parser = Parser(prog, "Check the installation: what is there, what is missing, how to get it.")
     parser.parse(argv)
     from rlcb.doctor import examine
 

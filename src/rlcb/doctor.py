@@ -3,7 +3,6 @@
 import importlib.util
 import sys
 import time
-from collections.abc import Callable
 
 PIP = "pip install -c constraints.txt -e '.[tensorboard]'"
 PACKAGES = {"torch": "torch", "procgen": "procgen-mirror", "gymnasium": "gymnasium", "numpy": "numpy",
@@ -13,16 +12,9 @@ PACKAGES = {"torch": "torch", "procgen": "procgen-mirror", "gymnasium": "gymnasi
 
 def examine() -> int:
     """Run every check in order, print a line for each; 0 if training can work here, 6 if something is missing."""
-    checks: tuple[tuple[str, Callable[[], str]], ...] = (
-        ("Python", _python),
-        ("Packages", _packages),
-        ("TensorBoard", _tensorboard),
-        ("Machine", _machine),
-        ("torch", _torch),
-        ("Procgen", _procgen),
-        ("One update", _one_update),
-    )
-    for name, check in checks:
+    checks = {"Python": _python, "Packages": _packages, "TensorBoard": _tensorboard, "Machine": _machine,
+              "torch": _torch, "Procgen": _procgen, "One update": _one_update}  # fmt: skip
+    for name, check in checks.items():
         try:
             print(f"✓ {name}: {check()}", flush=True)
         except Exception as error:  # a check may fail in any way; the next lines depend on it
@@ -49,9 +41,8 @@ def _packages() -> str:
 def _tensorboard() -> str:
     from rlcb.run.metrics import INSTALL_TENSORBOARD
 
-    if importlib.util.find_spec("tensorboard") is None:
-        return f"not installed (optional): {INSTALL_TENSORBOARD}"
-    return "installed"
+    missing = importlib.util.find_spec("tensorboard") is None
+    return f"not installed (optional): {INSTALL_TENSORBOARD}" if missing else "installed"
 
 
 def _machine() -> str:

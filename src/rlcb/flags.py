@@ -5,7 +5,7 @@ import difflib
 import math
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NoReturn
 
 _FLAG_NAMES = {"name": "--env", "duration_hours": "--duration"}
@@ -16,8 +16,8 @@ _BROKEN_PIPE = 128 + 13  # as shells count SIGPIPE
 class Parser(argparse.ArgumentParser):
     """argparse whose errors are one line, with the nearest valid flag."""
 
-    def __init__(self, **options: Any):
-        super().__init__(allow_abbrev=False, **options)
+    def __init__(self, prog: str, description: str):
+        super().__init__(prog=prog, description=description, allow_abbrev=False)
 
     def error(self, message: str) -> NoReturn:
         """Print one line and exit with 2."""
@@ -55,8 +55,8 @@ def flag_of(key: str) -> str:
     return _FLAG_NAMES.get(key, "--" + key.replace("_", "-"))
 
 
-def add_keys(parser: Parser, keys: Sequence[str]) -> None:
-    """A flag for each key; values are checked together with the file's, so all arrive as text."""
+def add_keys(parser: Parser, keys: Iterable[str], aliases: Mapping[str, str] | None = None) -> None:
+    """A flag for each key, and for each of its other names; values are checked with the file's, so all are text."""
     from rlcb.config.schema import all_keys, allowed_values
 
     by_key = all_keys()
@@ -65,13 +65,9 @@ def add_keys(parser: Parser, keys: Sequence[str]) -> None:
         text = f"{field.description}: {allowed_values(field)}"
         bare: dict[str, Any] = {"nargs": "?", "const": "true"} if key in _BARE else {}
         parser.add_argument(flag_of(key), dest=key, metavar="VALUE", help=text.replace("%", "%%"), **bare)
-    parser.epilog = "What no flag gives comes from the config file, and what that leaves out from the defaults."
-
-
-def add_aliases(parser: Parser, aliases: Mapping[str, str]) -> None:
-    """Flags that mean the same as others: other name → key."""
-    for name, key in aliases.items():
+    for name, key in (aliases or {}).items():
         parser.add_argument(flag_of(name), dest=name, metavar="VALUE", help=f"the same as {flag_of(key)}")
+    parser.epilog = "What no flag gives comes from the config file, and what that leaves out from the defaults."
 
 
 def whole(low: int, high: int) -> Callable[[str], int]:

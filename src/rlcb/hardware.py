@@ -18,6 +18,7 @@ from rlcb.errors import UsageError
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_MAX = -1, -2, -4
 _ROOT = Path(__file__).resolve().parents[2]  # of the checkout, if this runs from one
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
+# The vector instruction sets that matter for speed.
 _NOTABLE_FLAGS = ("avx", "avx2", "fma", "avx512f", "avx512_bf16", "avx512_vnni", "amx_tile", "amx_bf16")
 
 
@@ -33,9 +34,9 @@ def cgroup_cpu_quota(root: Path = Path("/sys/fs/cgroup"), membership: Path = Pat
     quotas = []
     for line in _read(membership).splitlines():
         _, controllers, path = line.split(":", 2)
-        base = root if controllers == "" else root / "cpu"
         if controllers and "cpu" not in controllers.split(","):
             continue
+        base = root / "cpu" if controllers else root
         folder = base / path.lstrip("/")
         # A container sees its own group as the root, so every level that can be read counts.
         for level in (folder, *folder.parents):
@@ -47,13 +48,10 @@ def cgroup_cpu_quota(root: Path = Path("/sys/fs/cgroup"), membership: Path = Pat
 
 def _quota_of(folder: Path) -> float | None:
     """The quota written in one cgroup folder, version 2 or 1."""
-    words = _read(folder / "cpu.max").split() or [
-        _read(folder / "cpu.cfs_quota_us").strip(),
-        _read(folder / "cpu.cfs_period_us").strip(),
-    ]
+    words = _read(folder / "cpu.max") or f"{_read(folder / 'cpu.cfs_quota_us')} {_read(folder / 'cpu.cfs_period_us')}"
     try:
-        quota, period = float(words[0]), float(words[1])
-    except (ValueError, IndexError):
+        quota, period = map(float, words.split())
+    except ValueError:
         return None
     return quota / period if quota > 0 and period > 0 else None
 
@@ -108,14 +106,14 @@ def describe_machine() -> dict[str, Any]:
     """The facts about this machine that a reader of a result needs."""
     import psutil
 
-    quota = cgroup_cpu_quota()
+    quota, flags = cgroup_cpu_quota(), _cpuinfo("flags").split()
     return {
         "cpu": cpu_model(),
         "physical_cores": psutil.cpu_count(logical=False),
         "logical_cores": psutil.cpu_count(),
         "usable_cores": usable_cpus(),
         "cgroup_quota": round(quota, 2) if quota else None,
-        "instruction_sets": instruction_sets(),
+        "instruction_sets": [flag for flag in _NOTABLE_FLAGS if flag in flags],
         "memory_gb": round(psutil.virtual_memory().total / 2**30, 1),
         "platform": platform.platform(),
         "python": platform.python_version(),
@@ -129,12 +127,6 @@ def describe_machine() -> dict[str, Any]:
 def cpu_model() -> str:
     """The processor's name, as the system gives it."""
     return _cpuinfo("model name") or platform.processor() or platform.machine()
-
-
-def instruction_sets() -> list[str]:
-    """The vector instruction sets that matter for speed, of those this processor has."""
-    flags = _cpuinfo("flags").split()
-    return [flag for flag in _NOTABLE_FLAGS if flag in flags]
 
 
 def _cpuinfo(field: str) -> str:

@@ -18,8 +18,6 @@ from rlcb.config.schema import Config, TrainingConfig
 from rlcb.rollout import Rollout
 
 MOMENTS = {"adam": ("exp_avg", "exp_avg_sq"), "rmsprop": ("square_avg",)}  # what each keeps for a weight, in its words
-
-
 Arrays = dict[str, NDArray[Any]]
 Attach = Callable[[Tensor, list[Tensor]], Parameters]  # weights and moments → where they are kept
 
@@ -63,8 +61,7 @@ class Learner:
         kept = self.parameters
         self.weights, self.gradient = kept.weights, kept.gradient
         self._moments = dict(zip(self._moments, kept.moments, strict=True))
-        self._policy_parameters = list(self.policy.parameters())
-        shapes = self._policy_parameters
+        self._policy_parameters = shapes = list(self.policy.parameters())
         for parameter, piece in zip(shapes, pieces_of(self.weights, shapes), strict=True):
             parameter.data = piece
         self._gradients = pieces_of(self.gradient, shapes)
@@ -103,22 +100,19 @@ class Learner:
         """Fill `gradient` with the minibatch's, piece by piece if asked to; returns the loss's metrics."""
         total = torch.zeros(len(self.algorithm.statistics), device=self.weights.device)
         # The group averages its gradients, so a sum over all samples is the mean times their number in all ranks.
-        factor = self.config.minibatch_size if self.algorithm.summed else 1
-        for number, piece in enumerate(split(minibatch, self._piece_size(len(minibatch)))):
+        config = self.config
+        factor = config.minibatch_size if self.algorithm.summed else 1
+        micro, samples_per_item = config.training.micro_batch_size, config.minibatch_size // config.minibatch_items
+        size = max(micro // samples_per_item, 1) if micro else len(minibatch)  # items per backward pass
+        for number, piece in enumerate(split(minibatch, size)):
             logits, values = self.policy(piece.observations.flatten(0, piece.item_dim))
-            loss, metrics = self.algorithm.loss(logits, values, piece, self.config)
+            loss, metrics = self.algorithm.loss(logits, values, piece, config)
             share = len(piece) / len(minibatch)
             found = torch.autograd.grad(loss * (share * factor), self._policy_parameters)
             for gradient, part in zip(self._gradients, found, strict=True):
                 gradient.add_(part) if number else gradient.copy_(part)
             total += metrics * share
         return total
-
-    def _piece_size(self, items: int) -> int:
-        """Items per backward pass: all, or as many as make micro_batch_size samples, at least one."""
-        micro = self.config.training.micro_batch_size
-        samples_per_item = self.config.minibatch_size // self.config.minibatch_items
-        return max(micro // samples_per_item, 1) if micro else items
 
     def step(self, norm: Tensor) -> None:
         """Clip the mean gradient, whose norm this is, and move the weights: this rank its shard, the others theirs."""

@@ -1,11 +1,10 @@
 """From flags to a running training: configuration, checks, plan, run directory, execution."""
 
 import contextlib
-from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rlcb.config.load import Given, build_config
 from rlcb.config.plan import Plan, make_plan
@@ -19,9 +18,8 @@ from rlcb.run.directory import RunDirectory, check_space, checkpoint_bytes, crea
 from rlcb.run.metrics import INSTALL_TENSORBOARD, want_tensorboard
 from rlcb.signals import StopRequest
 
-if TYPE_CHECKING:  # these import torch and Ray
+if TYPE_CHECKING:  # it imports torch and Ray
     from rlcb.cluster.ray_pool import RayPool
-    from rlcb.run.summary import Outcome
 
 # What may change when a run is resumed: with any other key it would be another run.
 RESUMABLE_KEYS = ("total_timesteps", "duration_hours", "log_interval", "save_interval", "save_every_minutes",
@@ -51,18 +49,21 @@ def train(request: Request) -> int:
     path = request.resume or request.output_dir or default_output(config.algorithm, mode)
     if not want_tensorboard(config.logging.tensorboard) and config.logging.tensorboard == "auto":
         note(f"TensorBoard is not installed, its files are not written: {INSTALL_TENSORBOARD}")
-    check_device(config, mode)
-    check_cluster(config, mode)
+    check_hardware(config, mode)
+    cluster = config.parallel.cluster
+    if cluster is None:
+        return _run(request, path, config, mode, stop)
+    from rlcb.cluster.connect import guarded, prepare
+    from rlcb.flags import answered
 
     def work() -> int:
-        with _cluster_pool(config) as pool:
+        address = prepare(cluster)
+        prepare_process(1)  # other processes learn
+        from rlcb.cluster.ray_pool import joined
+
+        with joined(config, address) as pool:
             stop.install()  # again: Ray replaces the signal handlers when it starts
             return _run(request, path, config, mode, stop, pool)
-
-    if config.parallel.cluster is None:
-        return work()
-    from rlcb.cluster.connect import guarded
-    from rlcb.flags import answered
 
     return guarded(lambda: answered(request.prog, work), f"go on with --resume {path}")
 
@@ -82,7 +83,7 @@ def _new_config(request: Request) -> tuple[Config, str]:
     """Configuration and mode of a new run."""
     assert request.mode is not None
     refuse_missing_mode(request.algorithm, request.mode)
-    changes = _by_steps_or_time(request.overrides)
+    changes = dict(request.overrides)
     if request.output_dir:
         # Whoever names the run's directory wants everything in it, also what the file puts elsewhere.
         for key in ("checkpoint_dir", "log_dir"):
@@ -101,18 +102,10 @@ def _resumed_config(request: Request, path: Path) -> tuple[Config, str]:
     config, before = read_run(path)
     mode = request.mode or before
     refuse_missing_mode(config.algorithm, mode)
-    changes = _by_steps_or_time(request.overrides)
+    changes = dict(request.overrides)
     if "num_workers" in changes or mode != before:
         changes["num_envs_per_worker"] = ("--num-workers", None)  # the total stays what it is
     return build_config(None, changes, base=config, mode=mode), mode
-
-
-def _by_steps_or_time(overrides: Given) -> dict[str, tuple[str, Any]]:
-    """The flags; a number of steps given there replaces a duration given elsewhere."""
-    changes = dict(overrides)
-    if "total_timesteps" in changes:
-        changes.setdefault("duration_hours", ("--total-timesteps", None))
-    return changes
 
 
 def default_output(algorithm: str, mode: str) -> Path:
@@ -132,17 +125,13 @@ def refuse_missing_mode(algorithm: str, mode: str) -> None:
         raise UsageError(f"--mode {mode}: {algorithm} has {' and '.join(entry.modes)} alone{hint}")
 
 
-def check_device(config: Config, mode: str) -> None:
-    """Refuse a GPU that is not there, or that the mode does not use."""
+def check_hardware(config: Config, mode: str) -> None:
+    """Refuse a GPU or a cluster that the mode does not use, that is not there, or a cluster open to everybody."""
     if config.hardware.device == "cuda":
         if mode == "parallel":
             other = "; use --mode sequential for a GPU" if "sequential" in ALGORITHMS[config.algorithm].modes else ""
             raise UsageError(f"--device cuda: parallel {config.algorithm.upper()} runs on CPU cores{other}")
         resolve_device("cuda", config.hardware.num_threads)
-
-
-def check_cluster(config: Config, mode: str) -> None:
-    """Refuse a cluster that the mode does not use, whose software is missing, or that is open to everybody."""
     cluster = config.parallel.cluster
     if cluster is None:
         return
@@ -161,30 +150,26 @@ def check_cluster(config: Config, mode: str) -> None:
 # Running
 
 
-@contextlib.contextmanager
-def _cluster_pool(config: Config) -> "Iterator[RayPool | None]":
-    """The cluster's pool of workers while a run needs it; None for a run on this machine alone."""
-    if config.parallel.cluster is None:
-        yield None
-        return
-    from rlcb.cluster.connect import prepare
-
-    address = prepare(config.parallel.cluster)
-    prepare_process(1)  # other processes learn
-    from rlcb.cluster.ray_pool import joined
-
-    with joined(config, address) as pool:
-        yield pool
-
-
-def _run(request: Request, path: Path, config: Config, mode: str, stop: StopRequest, pool: "RayPool | None") -> int:
-    """Decide what is left to decide, make or open the run's directory and train."""
+def _run(
+    request: Request, path: Path, config: Config, mode: str, stop: StopRequest, pool: "RayPool | None" = None
+) -> int:
+    """Decide what is left to decide, make or open the run's directory and train; `pool`: the cluster's workers."""
     config, plan = make_plan(config, mode, pool)
     run = (open_run if request.resume else create_run)(path, config, mode)
     try:
         check_space(run, checkpoint_bytes(config), config.logging.keep_checkpoints)
         _print_plan(run, config, plan)
-        outcome = _execute(run, config, plan, request.resume is not None, stop, pool)
+        prepare_process(plan.threads)
+        from rlcb.comm.pool import WorkerPool
+        from rlcb.execution.job import Job
+        from rlcb.run.recorder import Recorder
+
+        execution = import_module(f"rlcb.execution.{plan.execution}")
+        recorder = Recorder(run, config, plan, pool)
+        state = recorder.restore() if request.resume else None
+        with recorder:
+            execution.train(Job(config, plan, recorder, stop, pool or WorkerPool()), state)
+            outcome = recorder.finish()
         if outcome.status != "interrupted":
             return 0
         run.event("interrupted", signal=stop.signal, env_steps=outcome.progress.env_steps)
@@ -197,23 +182,6 @@ def _run(request: Request, path: Path, config: Config, mode: str, stop: StopRequ
         raise
     finally:
         run.release()
-
-
-def _execute(
-    run: RunDirectory, config: Config, plan: Plan, resume: bool, stop: StopRequest, pool: "RayPool | None"
-) -> "Outcome":
-    """Set the process up, import the heavy half of the program and run it; everything is on disk then."""
-    prepare_process(plan.threads)
-    from rlcb.comm.pool import WorkerPool
-    from rlcb.execution.job import Job
-    from rlcb.run.recorder import Recorder
-
-    execution = import_module(f"rlcb.execution.{plan.execution}")
-    recorder = Recorder(run, config, plan, pool)
-    state = recorder.restore() if resume else None
-    with recorder:
-        execution.train(Job(config, plan, recorder, stop, pool or WorkerPool()), state)
-        return recorder.finish()
 
 
 def _print_plan(run: RunDirectory, config: Config, plan: Plan) -> None:

@@ -25,9 +25,8 @@ from rlcb.analysis.published import PublishedCurve
 from rlcb.analysis.records import Comparison, Group
 from rlcb.analysis.statistics import summarize
 from rlcb.errors import UsageError
-from rlcb.report.compare import compare_any
-from rlcb.report.text import comparison_text
-from rlcb.report.two_runs import compare_two, two_run_report, two_run_table
+from rlcb.report.compare import compare_any, comparison_text
+from rlcb.report.two_runs import compare_two, two_run_texts
 
 PARALLEL: dict[str, Any] = {"mode": "parallel", "workers": 4, "threads": 2, "fps": 2100.0, "rewards": (3.0, 9.0)}
 
@@ -335,7 +334,7 @@ def test_every_figure_can_be_drawn_whatever_is_missing(tmp_path: Path) -> None:
         for figure in (
             figure_four_panels(groups, "odd $title_{"),
             figure_learning_curves(groups, "steps", published=published),
-            figure_learning_curves(groups, "time", over="hours"),
+            figure_learning_curves(groups, "time", over="time"),
             figure_fps(groups, "speed"),
             figure_time_shares(groups, "time"),
             figure_evaluation(groups, "evaluation"),
@@ -422,10 +421,9 @@ def test_two_runs_in_the_documented_form(tmp_path: Path) -> None:
     sequential = documented_run(tmp_path / "s", "sequential", (5471232, 1342, 1520, 1518, 2.45, 7.23, 8.91, 2.34))
     parallel = documented_run(tmp_path / "p", "parallel", (11536384, 2832, 3204, 3198, 2.38, 8.45, 9.67, 6.12))
     runs = {"sequential": load_run(sequential), "parallel": load_run(parallel)}
-    assert two_run_table(runs) == GUIDE_TABLE
     names = {"sequential": "./benchmarks/sequential_1h", "parallel": "./benchmarks/parallel_1h"}
-    assert two_run_report(runs, names) == GUIDE_REPORT
-    alone = two_run_table({"sequential": runs["sequential"]})
+    assert two_run_texts(runs, names) == (GUIDE_TABLE, GUIDE_REPORT)
+    alone, _ = two_run_texts({"sequential": runs["sequential"]}, names)
     assert "Final Reward                             7.23                \n" in alone
     assert "Speedup" not in alone
 

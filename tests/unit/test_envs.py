@@ -7,6 +7,7 @@ from rlcb.config.schema import EnvConfig
 from rlcb.envs.base import VectorEnv
 from rlcb.envs.episodes import Episode, EpisodeCounter, EpisodeStatistics
 from rlcb.envs.families import (
+    GAMES,
     canonical_env_name,
     environment_identity,
     family_of,
@@ -16,7 +17,6 @@ from rlcb.envs.families import (
 )
 from rlcb.envs.gymnasium import GymnasiumEnv
 from rlcb.envs.normalize import RewardNormalizer
-from rlcb.envs.procgen_games import GAMES, modes_of
 from rlcb.errors import CheckpointUnusable, UsageError
 
 
@@ -61,6 +61,7 @@ def test_levels_are_the_configured_ones() -> None:
 
 
 def test_modes_of_games() -> None:
+    modes_of = family_of("coinrun").distribution_modes
     assert modes_of("coinrun") == ("easy", "hard")
     assert "memory" in modes_of("maze")
     assert "extreme" in modes_of("starpilot")

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from rlcb.envs.families import normalized_score
-from rlcb.envs.procgen_games import GAMES, score_range
+from rlcb.envs.families import GAMES, normalized_score, score_range
 from rlcb.evaluation.play import Tally, default_num_envs, quotas_of, seeds_of
 from rlcb.evaluation.results import (
     EvaluationFile,

@@ -23,7 +23,7 @@ from rlcb.analysis.comparison import compare
 from rlcb.analysis.load import load_run, load_runs
 from rlcb.analysis.published import published_curve
 from rlcb.analysis.run import Run
-from rlcb.envs.procgen_games import GAMES, score_range
+from rlcb.envs.families import GAMES, score_range
 from rlcb.hardware import code_version
 from rlcb.report.compare import compare_any, write_report
 from rlcb.report.sections import Origin

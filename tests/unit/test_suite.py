@@ -13,9 +13,8 @@ from helpers.processes import ROOT
 from rlcb.config.registry import ALGORITHMS
 from rlcb.errors import ResourceError, UsageError
 from rlcb.suite.directory import check_room, refuse_differences, runs_of, store, stored
-from rlcb.suite.display import Display, time_note
-from rlcb.suite.settings import build_suite, pairs_of
-from rlcb.suite.work import is_evaluated
+from rlcb.suite.settings import SuiteConfig, build_suite
+from rlcb.suite.work import Display, clock, is_evaluated
 
 
 @pytest.fixture(autouse=True)
@@ -50,7 +49,7 @@ def test_seeds_are_interleaved_so_that_every_mode_meets_the_same_machine() -> No
 
 
 def test_a_mode_that_an_algorithm_lacks_is_left_out_for_that_one() -> None:
-    assert pairs_of(["a2c", "a3c"], ["sequential", "parallel"]) == [
+    assert SuiteConfig(algorithms=["a2c", "a3c"]).pairs == [
         ("a2c", "sequential"),
         ("a2c", "parallel"),
         ("a3c", "parallel"),
@@ -251,7 +250,8 @@ def test_a_terminal_shows_a_bar_with_the_last_words_of_the_current_run() -> None
 
     screen = io.StringIO()
     display = Display(Console(file=screen, force_terminal=True, width=100))
-    display.show("Training", 0.25, time_note(723, 2280), "[3/12] ppo parallel coinrun seed 2: Update 7 | Step 28,672")
+    times = f"elapsed {clock(723)}, about {clock(2280)} left"
+    display.show("Training", 0.25, times, "[3/12] ppo parallel coinrun seed 2: Update 7 | Step 28,672")
     display.line("[3/12] ppo parallel coinrun seed 2: finished")
     display.close()
     seen = screen.getvalue()

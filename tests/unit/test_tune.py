@@ -4,7 +4,7 @@ import pytest
 
 from helpers.in_process import rlcb_here
 from rlcb.config.load import build_config
-from rlcb.config.tune import actor_divisions, divided, worker_counts
+from rlcb.config.plan import actor_divisions, divided, worker_counts
 
 
 def test_only_divisions_that_share_evenly_are_tried() -> None:

@@ -6,16 +6,27 @@ from itertools import combinations
 
 import numpy as np
 
-from rlcb.analysis.curves import group_curves
-from rlcb.analysis.game_scores import scores_over_games
 from rlcb.analysis.grouping import differences, labels_of, settings_of, split_by_group, split_by_task, without_repeats
-from rlcb.analysis.metrics import METRIC, METRICS, NEEDS_ALL_SEEDS, Reference, measure, reference_of
-from rlcb.analysis.records import NOT_SHOWN, ComparableSet, Comparison, Excluded, Failure, Group, Pair, Speedup
+from rlcb.analysis.metrics import METRIC, METRICS, NEEDS_ALL_SEEDS, Reference, group_curves, measure, reference_of
+from rlcb.analysis.records import (
+    NOT_SHOWN,
+    ComparableSet,
+    Comparison,
+    Excluded,
+    GameScores,
+    Group,
+    GroupScores,
+    Pair,
+    Speedup,
+)
 from rlcb.analysis.run import Run, Task
-from rlcb.analysis.statistics import LEVEL, Summary, bootstrap_ratio, hedges_g, holm, summarize, welch
+from rlcb.analysis.statistics import LEVEL, Array, Summary, bootstrap, bootstrap_ratio, holm, iqm, summarize, welch
+from rlcb.analysis.text import notes_on, verdict_on, verdict_overall
 from rlcb.analysis.untrusted import number
-from rlcb.analysis.verdict import notes_on, verdict_on, verdict_overall
+from rlcb.envs.families import score_range
 from rlcb.errors import UsageError
+
+_OF_ALL_SEEDS = ("algorithm", "mode", "num_envs", "num_workers", "num_threads", "device")
 
 
 def compare(runs: Sequence[Run], *, seed: int = 0, threshold: float | None = None) -> Comparison:
@@ -35,7 +46,7 @@ def compare(runs: Sequence[Run], *, seed: int = 0, threshold: float | None = Non
             if reasons or unlike:
                 excluded.append(Excluded(run.name, run.label, "; ".join(reasons + unlike)))
     verdict = verdict_overall(sets, excluded)
-    return Comparison(tuple(sets), tuple(excluded), verdict, seed, scores_over_games(sets, seed))
+    return Comparison(tuple(sets), tuple(excluded), verdict, seed, _scores_over_games(sets, seed))
 
 
 def _make_set(
@@ -57,10 +68,7 @@ def _make_set(
     groups = [replace(group, speedup=_speedup(group, groups, seed)) for group in groups]
     made = ComparableSet(
         **vars(task),
-        evaluation_policy=reference.policy,
-        threshold=reference.threshold,
-        equal_steps=reference.steps,
-        equal_hours=reference.hours,
+        **vars(reference),
         groups=tuple(groups),
         pairs=_all_pairs(groups) if task.finished else (),
     )
@@ -79,15 +87,10 @@ def _make_group(label: str, alike: Sequence[Run], runs: Sequence[Run], reference
     activities = dict.fromkeys(name for share in shares for name in share)
     return Group(
         label=label,
-        algorithm=alike[0].algorithm,
-        mode=alike[0].mode,
-        num_envs=alike[0].num_envs,
-        num_workers=alike[0].num_workers,
-        num_threads=alike[0].num_threads,
-        device=alike[0].device,
+        **{name: getattr(alike[0], name) for name in _OF_ALL_SEEDS},
         settings=settings_of(alike[0]),
         runs=tuple(runs),
-        failed=tuple(Failure(run.name, run.seed, run.reason) for run in alike if run.status == "failed"),
+        failed=tuple(run for run in alike if run.status == "failed"),
         metrics=metrics,
         speedup=None,
         time_shares={name: float(np.mean([share.get(name, 0.0) for share in shares])) for name in activities},
@@ -140,11 +143,10 @@ def _test(metric: str, first: Group, second: Group) -> Pair:
         return replace(pair, verdict=f"n/a ({invalid.label} is invalid: {len(invalid.failed)} failed seeds)")
     if min(one.n, two.n) < 2:
         return replace(pair, verdict="n/a (one seed)" if min(one.n, two.n) else "n/a (no value)")
-    values = np.array(one.values), np.array(two.values)
-    tested = welch(*values)
+    tested = welch(np.array(one.values), np.array(two.values))
     if tested is None:
         return replace(pair, verdict="n/a (no variation between seeds)")
-    return replace(pair, interval=tested.interval, p=tested.p, effect=hedges_g(*values))
+    return replace(pair, interval=tested.interval, p=tested.p, effect=tested.effect)
 
 
 def _judge(pair: Pair) -> Pair:
@@ -159,3 +161,45 @@ def _judge(pair: Pair) -> Pair:
     first_is_better = (pair.difference > 0) == METRIC[pair.metric].higher_is_better
     winner = pair.first if first_is_better else pair.second
     return replace(pair, winner=winner, verdict=f"{winner} is ahead")
+
+
+def _scores_over_games(sets: Sequence[ComparableSet], seed: int) -> tuple[GameScores, ...]:
+    """Scores for every collection of at least two finished sets that differ in nothing but their game."""
+    collections: dict[tuple[str, str, str], list[ComparableSet]] = {}
+    for one in sets:
+        if one.finished and one.measured and _score_range(one):
+            collections.setdefault((one.levels, one.budget, one.machine), []).append(one)
+    return tuple(_game_scores(alike, seed) for alike in collections.values() if len(alike) > 1)
+
+
+def _score_range(one: ComparableSet) -> tuple[float, float] | None:
+    """The rewards that count as 0 and 1 in the game of a set; None where none are published."""
+    run = one.measured[0].runs[0]
+    return score_range(run.env, run.distribution_mode)
+
+
+def _game_scores(sets: Sequence[ComparableSet], seed: int) -> GameScores:
+    """The scores of every group, on unseen levels if every run has been evaluated there."""
+    evaluated = all(one.reward_metric == "evaluation_unseen" for one in sets)
+    metric = "evaluation_unseen" if evaluated else "final_reward"
+    found: dict[str, dict[str, Array]] = {}
+    for one in sets:
+        low, high = _score_range(one) or (0.0, 1.0)
+        for group in one.measured:
+            if group.metrics[metric].n and group.valid:
+                rewards = np.array(group.metrics[metric].values)
+                found.setdefault(group.label, {})[one.env] = (rewards - low) / (high - low)
+    games = tuple(sorted(one.env for one in sets))
+    groups = tuple(_group_scores(label, scores, len(games), seed) for label, scores in found.items())
+    return GameScores(games, sets[0].levels, sets[0].budget, sets[0].machine, metric, groups)
+
+
+def _group_scores(label: str, scores: dict[str, Array], num_games: int, seed: int) -> GroupScores:
+    """Mean and IQM with bootstrap intervals; the seeds are resampled within each game."""
+    by_game = {game: tuple(values.tolist()) for game, values in scores.items()}
+    if len(scores) < num_games:
+        return GroupScores(label, by_game)
+    strata = list(scores.values())
+    mean, middle = float(np.mean([values.mean() for values in strata])), float(iqm(np.concatenate(strata)))
+    mean_interval, iqm_interval = bootstrap(strata, seed)
+    return GroupScores(label, by_game, mean, mean_interval, middle, iqm_interval)

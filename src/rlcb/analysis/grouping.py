@@ -5,7 +5,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from rlcb.analysis.format import setting_text
 from rlcb.analysis.run import Run, Task
 from rlcb.analysis.untrusted import plain, section
 from rlcb.config.registry import ALGORITHMS
@@ -74,15 +73,10 @@ def split_by_group(runs: Iterable[Run]) -> list[list[Run]]:
     # Runs that failed before they recorded their machine come last, so that their group exists already.
     for run in sorted(runs, key=lambda run: not run.hardware):
         alike = (key for key, others in groups.items() if _requested(run) == _requested(others[0]))
-        key = _group_key(run)
+        order = "0" if run.mode == "sequential" else f"1{run.num_workers:06d}"
+        key = (run.algorithm, order, json.dumps(settings_of(run), sort_keys=True, default=str))
         groups.setdefault(key if run.hardware else next(alike, key), []).append(run)
     return [groups[key] for key in sorted(groups)]
-
-
-def _group_key(run: Run) -> tuple[str, ...]:
-    """Equal for runs that differ in nothing but their seed."""
-    order = "0" if run.mode == "sequential" else f"1{run.num_workers:06d}"
-    return run.algorithm, order, json.dumps(settings_of(run), sort_keys=True, default=str)
 
 
 def _requested(run: Run) -> tuple[str, str, dict[str, Any]]:
@@ -115,3 +109,8 @@ def labels_of(groups: Sequence[Sequence[Run]]) -> list[str]:
         keys = [key for key in mine if any(theirs.get(key) != mine[key] for theirs in alike)]
         labels.append(", ".join([name, *(plain(f"{key} {setting_text(mine[key])}") for key in keys[:_MOST_NAMED])]))
     return [label if labels.count(label) == 1 else f"{label} #{number + 1}" for number, label in enumerate(labels)]
+
+
+def setting_text(value: Any) -> str:
+    """The value of a setting."""
+    return f"{value:g}" if isinstance(value, float) else plain(str(value))

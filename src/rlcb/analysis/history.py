@@ -2,7 +2,6 @@
 
 import os
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from rlcb.analysis.statistics import Array
-from rlcb.analysis.untrusted import parse_json, parse_lines
+from rlcb.analysis.untrusted import parse_json, parse_lines, read_object
+from rlcb.errors import UsageError
 
 # The fields of a History, and the metrics in the log that they hold.
 _NAMES = {
@@ -48,11 +48,9 @@ class History:
 
 
 def load_history(log: Path, whole: Path) -> tuple[History, list[str]]:
-    """The history in a metrics.jsonl, and what was wrong with it.
-
-    `whole`: the run's metrics.json. It is several times quicker to read, so it is used if it ends with the same update
-    as the log; also if there is no log, and if the log is outside of the run, where a later run may have replaced it.
-    """
+    """The history in a metrics.jsonl, else in the run's metrics.json (`whole`), and what was wrong with it."""
+    # metrics.json is several times quicker to read, so it is used if it ends with the same update as the log; also if
+    # there is no log, and if the log is outside of the run, where a later run may have replaced it.
     last = _last_step(log)
     outside = whole.parent not in log.parents
     if last is not None or outside or not os.path.isfile(log):
@@ -76,12 +74,10 @@ def _last_step(log: Path) -> Any:
 def _read_columns(path: Path) -> Columns | None:
     """The columns of a metrics.json, None unless it is complete and has any update."""
     try:
-        if not os.path.isfile(path) or os.path.getsize(path) > _LARGEST_WHOLE:
-            return None
-        content = parse_json(path.read_bytes())
-        columns = {name: column for name, column in content.items() if isinstance(column, list)}
-    except (OSError, ValueError, AttributeError, RecursionError):
+        content = read_object(path, _LARGEST_WHOLE)
+    except UsageError:
         return None
+    columns = {name: column for name, column in content.items() if isinstance(column, list)}
     lengths = {len(column) for column in columns.values()}
     if "step" not in columns or len(lengths) != 1 or 0 in lengths:
         return None
@@ -91,39 +87,33 @@ def _read_columns(path: Path) -> Columns | None:
 
 def _read_log(path: Path) -> tuple[Columns, list[str]]:
     """Parse a log piece by piece; lines that are not JSON objects are counted and left out."""
+    if not os.path.isfile(path):
+        return {}, [f"no {path.name}"]
     parts: dict[str, list[Array]] = {}
     problems: list[str] = []
-    bad = 0
+    bad, rest = 0, b""
     try:
-        for rows, unreadable, problem in _pieces(path):
-            bad += unreadable
-            problems += [problem] if problem else []
-            spent = [name for name in rows[-1] if _SPENT.fullmatch(name)] if rows else []
-            for name in (*_NAMES.values(), *spent):
-                parts.setdefault(name, []).append(_numbers([row.get(name) for row in rows]))
+        with path.open("rb") as file:
+            while (piece := file.read(_PIECE)) or rest:
+                text = rest + piece
+                cut = text.rfind(b"\n") + 1 if piece else len(text)
+                rows, unreadable = parse_lines(text[:cut])
+                spent = [name for name in rows[-1] if _SPENT.fullmatch(name)] if rows else []
+                for name in (*_NAMES.values(), *spent):
+                    parts.setdefault(name, []).append(_numbers([row.get(name) for row in rows]))
+                rest = text[cut:]
+                if piece:
+                    bad += unreadable
+                elif unreadable:
+                    problems.append(f"{path.name}: its last line is cut off and left out")
+                if len(rest) > _LONGEST_LINE:
+                    problems.append(f"{path.name}: what follows a line of more than 1 MB is left out")
+                    break
     except OSError as error:
-        problems.append(f"{path.name} cannot be read: {error.strerror}" if os.path.exists(path) else f"no {path.name}")
+        problems.append(f"{path.name} cannot be read: {error.strerror}")
     if bad:
         problems.append(f"{path.name}: {bad} unreadable line{'s' if bad > 1 else ''} left out")
     return {name: np.concatenate(arrays) for name, arrays in parts.items()}, problems
-
-
-def _pieces(path: Path) -> Iterator[tuple[list[dict[str, Any]], int, str | None]]:
-    """The rows of a log, some thousands at a time: (rows, unreadable lines, problem)."""
-    if not os.path.isfile(path):
-        raise FileNotFoundError(path)
-    rest = b""
-    with path.open("rb") as file:
-        while piece := file.read(_PIECE):
-            piece = rest + piece
-            cut = piece.rfind(b"\n") + 1
-            rest = piece[cut:]
-            if len(rest) > _LONGEST_LINE:
-                yield *parse_lines(piece[:cut]), f"{path.name}: what follows a line of more than 1 MB is left out"
-                return
-            yield *parse_lines(piece[:cut]), None
-    rows, unreadable = parse_lines(rest)
-    yield rows, 0, f"{path.name}: its last line is cut off and left out" if unreadable else None
 
 
 def _numbers(values: list[Any]) -> Array:

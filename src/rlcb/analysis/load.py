@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -47,9 +47,22 @@ def find_runs(named: Path, warn: Warn) -> list[Path]:
     if not os.path.isdir(named):
         warn(f"left out: {plain(str(named))}: {'not a directory' if os.path.exists(named) else 'no such directory'}")
         return []
-    if is_run(named):
-        return [named]
-    found = list(_below(named, 0, set(), warn))
+    found: list[Path] = []
+    seen: set[str] = set()
+
+    def unreadable(error: OSError) -> None:
+        warn(f"left out: {plain(str(error.filename))}: {error.strerror}")
+
+    for name, inside, _ in os.walk(named, followlinks=True, onerror=unreadable):
+        path, real = Path(name), os.path.realpath(name)
+        if is_run(path):
+            found.append(path)
+        elif real not in seen and len(path.relative_to(named).parts) <= _DEEPEST:  # links can lead in circles
+            seen.add(real)
+            copies = [re.fullmatch(r"(.+)\.\d+", folder) for folder in inside]
+            inside[:] = sorted({*inside} - {copy[0] for copy in copies if copy and copy[1] in inside})
+            continue
+        inside.clear()
     if not found:
         warn(f"left out: {plain(str(named))}: holds no run")
     return found
@@ -60,36 +73,9 @@ def is_run(path: Path) -> bool:
     return any(os.path.isfile(path / mark) for mark in _MARKS) or bool(_log_folders(path))
 
 
-def _below(folder: Path, depth: int, seen: set[str], warn: Warn) -> Iterator[Path]:
-    real = os.path.realpath(folder)
-    if real in seen or depth > _DEEPEST:  # links can lead in circles
-        return
-    seen.add(real)
-    inside = _subfolders(folder, warn)
-    names = {path.name for path in inside}
-    for path in inside:
-        aside = re.fullmatch(r"(.+)\.\d+", path.name)
-        if aside and aside[1] in names:
-            continue
-        if is_run(path):
-            yield path
-        else:
-            yield from _below(path, depth + 1, seen, warn)
-
-
-def _subfolders(folder: Path, warn: Warn | None = None) -> list[Path]:
-    try:
-        with os.scandir(folder) as entries:
-            return sorted(Path(entry.path) for entry in entries if entry.is_dir())
-    except OSError as error:
-        if warn:
-            warn(f"left out: {plain(str(folder))}: {error.strerror}")
-        return []
-
-
 def _log_folders(path: Path) -> list[str]:
     """The names of a run's folders of logs, such as PPO_Parallel."""
-    return [folder.name for folder in _subfolders(path / "logs") if os.path.isfile(folder / "metrics.jsonl")]
+    return sorted(log.parent.name for log in (path / "logs").glob("*/metrics.jsonl") if os.path.isfile(log))
 
 
 def load_run(path: Path) -> Run:
@@ -114,6 +100,8 @@ def load_run(path: Path) -> Run:
     evaluations, evaluation_problems = load_evaluations(checkpoints, f"{algorithm}_{mode}_")
     if evaluations.env_steps is not None and evaluations.env_steps != metrics.total_timesteps:
         evaluation_problems.append(f"its evaluation is of step {evaluations.env_steps:,}, not of its end")
+    hardware = section(benchmark, "hardware")
+    workers = whole_number(hardware.get("num_workers")) or whole_number(section(config, "parallel").get("num_workers"))
     lacking = [text for text in (benchmark_problem, summary_problem) if text and (said or "no " not in text)]
     return Run(
         path=path,
@@ -121,7 +109,9 @@ def load_run(path: Path) -> Run:
         algorithm=algorithm,
         mode=mode,
         **_task(config),
-        **_division(mode, config, section(benchmark, "hardware")),
+        hardware=hardware,
+        num_workers=max(workers or 1, 1) if mode == "parallel" else 1,
+        num_threads=whole_number(hardware.get("num_threads")),
         config=config,
         status=status,
         reason=reason,
@@ -146,16 +136,6 @@ def _task(config: dict[str, Any]) -> dict[str, Any]:
         "start_level": whole_number(env.get("start_level")) if game else None,
         "seed": whole_number(env.get("seed")),
         "num_envs": whole_number(env.get("num_envs")),
-    }
-
-
-def _division(mode: str, config: dict[str, Any], hardware: dict[str, Any]) -> dict[str, Any]:
-    """Where a run ran and in how many processes, as fields of a Run."""
-    workers = whole_number(hardware.get("num_workers")) or whole_number(section(config, "parallel").get("num_workers"))
-    return {
-        "hardware": hardware,
-        "num_workers": max(workers or 1, 1) if mode == "parallel" else 1,
-        "num_threads": whole_number(hardware.get("num_threads")),
     }
 
 
@@ -187,12 +167,11 @@ def _identity(path: Path, benchmark: dict[str, Any], summary: dict[str, Any]) ->
 def _config(path: Path, benchmark: dict[str, Any]) -> dict[str, Any]:
     """The configuration, from the first file that has it."""
     config = section(benchmark, "config")
-    if plain(section(config, "env").get("name")):
-        return config
-    try:
-        config = read_yaml(path / "config.yaml")
-    except UsageError as error:
-        raise UsageError(f"{path}: its configuration is not known: {error}") from None
+    if not plain(section(config, "env").get("name")):
+        try:
+            config = read_yaml(path / "config.yaml")
+        except UsageError as error:
+            raise UsageError(f"{path}: its configuration is not known: {error}") from None
     if not plain(section(config, "env").get("name")):
         raise UsageError(f"{path}: its environment is not known: no env.name in config.yaml")
     return config

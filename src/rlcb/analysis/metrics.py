@@ -1,14 +1,17 @@
-"""The metrics that groups are compared by: how each is printed and how it is computed for one run."""
+"""The metrics that groups are compared by: how each is printed and computed for one run; and the curves of a group."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from rlcb.analysis.history import History
 from rlcb.analysis.run import WINDOW, Run
-from rlcb.analysis.statistics import first_reaching, value_at
+from rlcb.analysis.statistics import Array, Curve, first_reaching, mean_curve, value_at
 
 THRESHOLD = 0.8  # of the way from an untrained policy to the best group's final reward
+_WINDOWS = 60  # stretches of time that speed is measured over
+_SMOOTHING = 100  # a hundredth of a run is averaged where single updates say little
 
 
 @dataclass(frozen=True)
@@ -49,10 +52,10 @@ NEEDS_ALL_SEEDS = ("steps_to_reward", "hours_to_reward")
 class Reference:
     """The points at which all runs of a set are measured."""
 
-    steps: float | None  # the most steps and hours that all runs reached
-    hours: float | None
+    evaluation_policy: str
     threshold: float | None
-    policy: str  # of the evaluations
+    equal_steps: float | None  # the most steps and hours that all runs reached
+    equal_hours: float | None
 
 
 def reference_of(groups: Sequence[Sequence[Run]], threshold: float | None) -> Reference:
@@ -62,10 +65,10 @@ def reference_of(groups: Sequence[Sequence[Run]], threshold: float | None) -> Re
     policies = [{entry.policy for entry in run.evaluations.entries if entry.complete} for run in runs]
     sampled = all("sampled" in found for found in policies if found)
     return Reference(
-        steps=min((float(log.step[-1]) for log in logs), default=None),
-        hours=min((float(log.time[-1]) / 3600 for log in logs), default=None),
+        evaluation_policy="sampled" if sampled else "deterministic",
         threshold=threshold if threshold is not None else _default_threshold(groups),
-        policy="sampled" if sampled else "deterministic",
+        equal_steps=min((float(log.step[-1]) for log in logs), default=None),
+        equal_hours=min((float(log.time[-1]) / 3600 for log in logs), default=None),
     )
 
 
@@ -85,12 +88,13 @@ def measure(run: Run, reference: Reference) -> dict[str, float | None]:
     hours = history.time / 3600
     # A mean over few episodes can reach any threshold by chance: it counts once it is over a full window.
     settled = np.where(history.episodes < WINDOW, np.nan, history.reward)
-    seen, unseen = (run.evaluations.mean_reward(run.env, levels, reference.policy) for levels in ("train", "unseen"))
-    memory, threshold = metrics.peak_memory_gb, reference.threshold
+    policy, threshold = reference.evaluation_policy, reference.threshold
+    seen, unseen = (run.evaluations.mean_reward(run.env, levels, policy) for levels in ("train", "unseen"))
+    memory, steps, end = metrics.peak_memory_gb, reference.equal_steps, reference.equal_hours
     return {
         **vars(metrics),
-        "reward_at_equal_steps": value_at(history.step, history.reward, reference.steps) if reference.steps else None,
-        "reward_at_equal_time": value_at(hours, history.reward, reference.hours) if reference.hours else None,
+        "reward_at_equal_steps": value_at(history.step, history.reward, steps) if steps else None,
+        "reward_at_equal_time": value_at(hours, history.reward, end) if end else None,
         "evaluation_train": seen,
         "evaluation_unseen": unseen,
         "generalization_gap": seen - unseen if seen is not None and unseen is not None else None,
@@ -99,3 +103,38 @@ def measure(run: Run, reference: Reference) -> dict[str, float | None]:
         "hours_to_reward": None if threshold is None else first_reaching(hours, settled, threshold),
         "memory_per_worker_gb": None if memory is None else memory / run.num_workers,
     }
+
+
+def group_curves(runs: Sequence[Run], seed: int) -> dict[str, Curve]:
+    """All curves of a group; those for which a run has no data are left out."""
+    makers: dict[str, Callable[[History], tuple[Array, Array]]] = {
+        "reward_steps": lambda history: (history.step, history.reward),
+        "reward_hours": lambda history: (history.time / 3600, history.reward),
+        "fps_hours": _speed,
+        "policy_loss_steps": lambda history: (history.step, _smooth(history.policy_loss)),
+        "steps_hours": lambda history: (history.time / 3600, history.step),
+    }
+    found = {name: mean_curve([maker(run.history) for run in runs], seed) for name, maker in makers.items()}
+    return {name: curve for name, curve in found.items() if curve is not None}
+
+
+def _speed(history: History) -> tuple[Array, Array]:
+    """Steps per second in equal stretches of time, over the middle of each in hours."""
+    time, step = np.append(0.0, history.time), np.append(0.0, history.step)
+    edges = np.linspace(0, time[-1], min(_WINDOWS, len(history)) + 1)
+    if time[-1] == 0:
+        return np.empty(0), np.empty(0)
+    speed = np.diff(np.interp(edges, time, step)) / np.diff(edges)
+    return (edges[1:] + edges[:-1]) / 7200, speed
+
+
+def _smooth(values: Array) -> Array:
+    """A running mean over a hundredth of the run, over what is there at the ends and around gaps."""
+    width = len(values) // _SMOOTHING
+    if width < 2:
+        return values
+    window = np.ones(width)
+    known = np.isfinite(values)
+    sums = np.convolve(np.where(known, values, 0.0), window, "same")
+    counts = np.convolve(known.astype(float), window, "same")
+    return np.where(known & (counts > 0), sums / np.maximum(counts, 1), np.nan)

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rlcb.analysis.format import metric_text
 from rlcb.analysis.published import PublishedCurve
 from rlcb.analysis.records import Group
-from rlcb.analysis.statistics import Curve, Summary
+from rlcb.analysis.statistics import Summary
+from rlcb.analysis.text import metric_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -36,22 +36,22 @@ _FOUR_PANELS = (
     ("policy_loss_steps", "Policy loss", "Policy loss"),
     ("steps_hours", "Training progress", "Environment steps"),
 )
+_TIME_UNITS = ((2, 1.0, "hours"), (1 / 20, 60.0, "minutes"), (0, 3600.0, "seconds"))  # from so many hours on
 Colours = Mapping[str, int]  # the number of each group's colour, by its label
 
 
 def figure_four_panels(groups: Sequence[Group], title: str) -> "Figure":
     """Reward over steps, speed over time, policy loss over steps, steps over time."""
-    drawn, rows = groups[:MOST_CURVES], _legend_rows(groups)
-    figure = _new_figure(11, 7.6 + 0.24 * rows)
+    figure = _new_figure(11, 7.6)
     axes = figure.subplots(2, 2)
     for axis, (curve, heading, label) in zip(axes.flat, _FOUR_PANELS, strict=True):
-        _draw_curves(axis, drawn, curve, label, _by_position(groups))
+        _draw_curves(axis, groups, curve, label, _by_position(groups))
         axis.set_title(heading, fontsize=11, color=_INK)
         if curve in ("fps_hours", "steps_hours"):
             axis.set_ylim(bottom=0)
     axes[0, 1].yaxis.set_major_formatter("{x:,.0f}")
     _scale_steps(axes[1, 1].yaxis)
-    _finish(figure, groups, title, rows)
+    _finish(figure, groups, title)
     return figure
 
 
@@ -62,14 +62,14 @@ def figure_learning_curves(
     published: PublishedCurve | None = None,
     colours: Colours | None = None,
 ) -> "Figure":
-    """Reward `over` steps or hours, with intervals over seeds, and over steps the published curve if there is one."""
-    rows = _legend_rows(groups)
-    figure = _new_figure(8, 4.6 + 0.24 * rows)
+    """Reward `over` steps or time, with intervals over seeds, and over steps the published curve if there is one."""
+    figure = _new_figure(8, 4.6)
     axis = figure.subplots()
-    end = _draw_curves(axis, groups[:MOST_CURVES], f"reward_{over}", _REWARD, colours or _by_position(groups))
+    curve = "reward_steps" if over == "steps" else "reward_hours"
+    end = _draw_curves(axis, groups, curve, _REWARD, colours or _by_position(groups))
     if published and over == "steps" and len(published.up_to(end)[0]) > 1:
         axis.plot(*published.up_to(end), "--", color=_GREY, label="PPO as published")
-    _finish(figure, groups, title, rows)
+    _finish(figure, groups, title)
     return figure
 
 
@@ -179,38 +179,28 @@ def _colour(number: int) -> str:
 def _draw_curves(axis: "Axes", groups: Sequence[Group], name: str, label: str, colours: Colours) -> float:
     """Draw the curves of the groups with their bands; returns the end of the longest."""
     _style(axis)
-    curves = [(colours[group.label], group, group.curves[name]) for group in groups if name in group.curves]
+    drawn = [group for group in groups[:MOST_CURVES] if name in group.curves]
+    curves = [(colours[group.label], group, group.curves[name]) for group in drawn]
     if not curves:
         axis.text(0.5, 0.5, "no data", transform=axis.transAxes, ha="center", va="center", color=_GREY)
     end = max((float(curve.x[-1]) for _, _, curve in curves), default=0.0)
-    unit, unit_label = (1.0, "Environment steps") if name.endswith("_steps") else _time_unit(end)
+    unit, unit_name = next((scale, text) for least, scale, text in _TIME_UNITS if end >= least)
+    if name.endswith("_steps"):
+        unit = 1.0
+        _scale_steps(axis.xaxis)
     for number, group, curve in curves:
         style = _STYLES[number // len(COLOURS) % len(_STYLES)]
         mark = "o" if len(curve.x) == 1 else ""
         look: dict[str, Any] = {"color": _colour(number), "linestyle": style, "marker": mark, "linewidth": 1.7}
         axis.plot(curve.x * unit, curve.mean, label=_text(group.label), **look)
         if curve.n > 1:
-            _band(axis, curve, unit, look["color"])
-    axis.set_xlabel(unit_label)
+            # Where all seeds have the same value there is no interval: the band has no width there.
+            low, high = (np.where(np.isfinite(bound), bound, curve.mean) for bound in (curve.low, curve.high))
+            axis.fill_between(curve.x * unit, low, high, color=look["color"], alpha=0.18, linewidth=0)
+    axis.set_xlabel("Environment steps" if name.endswith("_steps") else f"Wall-clock time ({unit_name})")
     axis.set_ylabel(label)
     axis.set_xlim(left=0)
-    if name.endswith("_steps"):
-        _scale_steps(axis.xaxis)
     return end
-
-
-def _band(axis: "Axes", curve: Curve, unit: float, colour: str) -> None:
-    # Where all seeds have the same value there is no interval: the band has no width there.
-    low, high = (np.where(np.isfinite(bound), bound, curve.mean) for bound in (curve.low, curve.high))
-    axis.fill_between(curve.x * unit, low, high, color=colour, alpha=0.18, linewidth=0)
-
-
-def _time_unit(hours: float) -> tuple[float, str]:
-    if hours >= 2:
-        return 1.0, "Wall-clock time (hours)"
-    if hours >= 1 / 20:
-        return 60.0, "Wall-clock time (minutes)"
-    return 3600.0, "Wall-clock time (seconds)"
 
 
 def _scale_steps(axis: Any) -> None:
@@ -220,15 +210,12 @@ def _scale_steps(axis: Any) -> None:
     axis.set_major_formatter(EngFormatter(sep=" "))
 
 
-def _legend_rows(groups: Sequence[Group]) -> int:
+def _finish(figure: "Figure", groups: Sequence[Group], title: str) -> None:
+    """Title on top, one legend for all panels below, with room for its rows."""
     drawn = groups[:MOST_CURVES]
     longest = max((len(_text(group.label)) for group in drawn), default=1)
-    return -(-len(drawn) // max(1, min(4, 110 // (longest + 8))))
-
-
-def _finish(figure: "Figure", groups: Sequence[Group], title: str, rows: int) -> None:
-    """Title on top, one legend for all panels below."""
-    drawn = groups[:MOST_CURVES]
+    rows = -(-len(drawn) // max(1, min(4, 110 // (longest + 8))))
+    figure.set_figheight(figure.get_figheight() + 0.24 * rows)
     if len(groups) > len(drawn):
         title = f"{title} (the first {len(drawn)} of {len(groups)} groups)"
     several = any(len(group.runs) > 1 for group in drawn)

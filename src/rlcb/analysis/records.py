@@ -14,15 +14,6 @@ NOT_SHOWN = "no difference shown"  # the verdict on a pair whose difference may 
 
 
 @dataclass(frozen=True)
-class Failure:
-    """A run that ended with an error."""
-
-    run: str
-    seed: int | None
-    reason: str
-
-
-@dataclass(frozen=True)
 class Speedup:
     """The speed of a parallel group relative to a sequential one of the same algorithm on the same machine."""
 
@@ -47,7 +38,7 @@ class Group:
     device: str
     settings: dict[str, Any]
     runs: tuple[Run, ...]
-    failed: tuple[Failure, ...]
+    failed: tuple[Run, ...]
     metrics: dict[str, Summary]
     speedup: Speedup | None
     time_shares: dict[str, float]
@@ -163,6 +154,15 @@ class Comparison:
     seed: int
     game_scores: tuple[GameScores, ...]
 
+    def places(self) -> dict[str, tuple[int, str]]:
+        """The number of each run's set, from 1, and its group, by its name; without runs that only repeat another."""
+        return {
+            run.name: (order, group.label)
+            for order, one in enumerate(self.sets, 1)
+            for group in one.groups
+            for run in (*group.runs, *group.failed)
+        }
+
     def to_dict(self) -> dict[str, Any]:
         """The content of comparison.json; NaN becomes null."""
         return {"schema": 1, **{field.name: _plain(getattr(self, field.name)) for field in fields(self)}}
@@ -170,11 +170,13 @@ class Comparison:
 
 def _plain(value: Any) -> Any:
     """A value as JSON represents it."""
-    if isinstance(value, Run):
-        return _run_record(value)
+    if isinstance(value, Run):  # without its history and the settings it shares with its group
+        names = ("path", "seed", "status", "reason", "time_shares", "evaluations", "problems")
+        return {**{name: _plain(getattr(value, name)) for name in names}, "figures": _plain(value.metrics)}
     if is_dataclass(value) and not isinstance(value, type):
         record = {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
         if isinstance(value, Group):
+            record["failed"] = [{"run": run.name, "seed": run.seed, "reason": run.reason} for run in value.failed]
             record["valid"] = value.valid
         return {"title": value.title, **record} if isinstance(value, ComparableSet) else record
     if isinstance(value, dict):
@@ -184,9 +186,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     return str(value) if isinstance(value, Path) else value
-
-
-def _run_record(run: Run) -> dict[str, Any]:
-    """A run without its history and the settings it shares with its group."""
-    names = ("path", "seed", "status", "reason", "time_shares", "evaluations", "problems")
-    return {**{name: _plain(getattr(run, name)) for name in names}, "figures": _plain(run.metrics)}

@@ -39,9 +39,6 @@ class RunMetrics:
     worker_restarts: float | None = None
 
 
-RUN_METRICS = tuple(field.name for field in fields(RunMetrics))
-
-
 @dataclass(frozen=True)
 class Task:
     """What runs must have in common to be compared, in words."""
@@ -146,7 +143,7 @@ def metrics_of_summary(benchmark: dict[str, Any], summary: dict[str, Any]) -> tu
     found = {**summary, "average_fps": summary.get("avg_fps"), **benchmark}
     for name in ("performance", "resource_usage", "efficiency"):
         found |= section(benchmark, name)
-    names = [name for name in RUN_METRICS if name in found]
+    names = [field.name for field in fields(RunMetrics) if field.name in found]
     wrong = [name for name in names if found[name] is not None and number(found[name]) is None]
     problems = [f"not a number in its summary: {', '.join(wrong)}"] if wrong else []
     return {name: number(found[name]) for name in names}, problems

@@ -1,7 +1,7 @@
 """The statistics of comparisons and evaluations as pure functions; None where a statistic is not defined."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -41,20 +41,22 @@ class Difference:
     t: float
     degrees: float
     p: float
+    effect: float  # Hedges' g: in pooled standard deviations, corrected for small samples
 
 
 def summarize(values: Sequence[float | None], seed: int) -> Summary:
     """Mean, standard deviation, interquartile mean and bootstrap intervals of the values that are known."""
     known = tuple(float(value) for value in values if value is not None)
     x = np.array(known)
+    mean_interval, iqm_interval = bootstrap([x], seed)
     return Summary(
         values=known,
         missing=len(values) - len(known),
         mean=float(x.mean()) if known else None,
         std=float(x.std(ddof=1)) if len(known) > 1 else None,
-        interval=bootstrap_interval(x, _means, seed),
+        interval=mean_interval,
         iqm=float(iqm(x)) if known else None,
-        iqm_interval=bootstrap_interval(x, iqm, seed),
+        iqm_interval=iqm_interval,
     )
 
 
@@ -63,10 +65,6 @@ def iqm(values: Array) -> Array:
     ordered = np.sort(values, axis=-1)
     cut = int(0.25 * ordered.shape[-1])
     return np.asarray(ordered[..., cut : ordered.shape[-1] - cut].mean(axis=-1))
-
-
-def _means(values: Array) -> Array:
-    return np.asarray(values.mean(axis=-1))
 
 
 def _draws(n: int, resamples: int, seed: int) -> NDArray[np.int64]:
@@ -84,11 +82,17 @@ def varies(values: Array) -> bool:
     return len(values) > 1 and bool(np.ptp(values) > 1e-12 * max(1.0, float(np.abs(values).max())))
 
 
-def bootstrap_interval(values: Array, statistic: Callable[[Array], Array], seed: int) -> Interval | None:
-    """Percentile bootstrap of a statistic that works along the last axis."""
-    if not varies(values):
-        return None
-    return _percentiles(statistic(values[_draws(len(values), RESAMPLES, seed)]))
+def bootstrap(strata: Sequence[Array], seed: int) -> tuple[Interval, Interval] | tuple[None, None]:
+    """Percentile bootstrap: intervals of the mean of the strata's means, and of the IQM of all values together.
+
+    Values are resampled within their stratum: the seeds of one game, or of all there is.
+    """
+    if not all(varies(values) for values in strata):
+        return None, None
+    rng = np.random.default_rng(seed)
+    drawn = [values[rng.integers(0, len(values), (RESAMPLES, len(values)))] for values in strata]
+    means = np.mean([draws.mean(axis=1) for draws in drawn], axis=0)
+    return _percentiles(means), _percentiles(iqm(np.concatenate(drawn, axis=1)))
 
 
 def bootstrap_ratio(above: Array, below: Array, seed: int) -> Interval | None:
@@ -98,16 +102,6 @@ def bootstrap_ratio(above: Array, below: Array, seed: int) -> Interval | None:
     first = above[_draws(len(above), RESAMPLES, seed)].mean(axis=1)
     second = below[_draws(len(below), RESAMPLES, seed + 1)].mean(axis=1)
     return _percentiles(first / second)
-
-
-def bootstrap_strata(strata: Sequence[Array], seed: int) -> tuple[Interval, Interval] | None:
-    """Stratified bootstrap: intervals of the mean of the strata's means, and of the IQM of all values together."""
-    if not all(varies(values) for values in strata):
-        return None
-    rng = np.random.default_rng(seed)
-    drawn = [values[rng.integers(0, len(values), (RESAMPLES, len(values)))] for values in strata]
-    means = np.mean([_means(draws) for draws in drawn], axis=0)
-    return _percentiles(means), _percentiles(iqm(np.concatenate(drawn, axis=1)))
 
 
 def student_interval(middle: float, error: float, degrees: float) -> Interval:
@@ -135,16 +129,10 @@ def welch(first: Array, second: Array) -> Difference | None:
     difference = float(first.mean() - second.mean())
     t = difference / error
     p = float(2 * stdtr(degrees, -abs(t)))
-    return Difference(student_interval(difference, error, degrees), t, degrees, p)
-
-
-def hedges_g(first: Array, second: Array) -> float | None:
-    """The difference of two means in pooled standard deviations, corrected for small samples."""
-    if min(len(first), len(second)) < 2 or not (varies(first) or varies(second)):
-        return None
-    degrees = len(first) + len(second) - 2
-    pooled = ((len(first) - 1) * first.var(ddof=1) + (len(second) - 1) * second.var(ddof=1)) / degrees
-    return float((first.mean() - second.mean()) / np.sqrt(pooled) * (1 - 3 / (4 * degrees - 1)))
+    both = len(first) + len(second) - 2
+    pooled = ((len(first) - 1) * first.var(ddof=1) + (len(second) - 1) * second.var(ddof=1)) / both
+    effect = float((first.mean() - second.mean()) / np.sqrt(pooled) * (1 - 3 / (4 * both - 1)))
+    return Difference(student_interval(difference, error, degrees), t, degrees, p, effect)
 
 
 def holm(p_values: Sequence[float | None]) -> list[float | None]:
@@ -169,18 +157,11 @@ class Curve:
     n: int
 
 
-def onto_grid(x: Array, y: Array, grid: Array) -> Array:
-    """A curve at the points of a grid; NaN before its first and after its last known point."""
-    known = np.isfinite(x) & np.isfinite(y)
-    if not known.any():
-        return np.full(len(grid), np.nan)
-    return np.asarray(np.interp(grid, x[known], y[known], left=np.nan, right=np.nan))
-
-
 def value_at(x: Array, y: Array, point: float) -> float | None:
-    """A curve's value at one point, None outside of it."""
-    value = float(onto_grid(x, y, np.array([point]))[0])
-    return value if np.isfinite(value) else None
+    """A curve's value at one point, None before its first and after its last known point."""
+    known = np.isfinite(x) & np.isfinite(y)
+    value = np.interp(point, x[known], y[known], left=np.nan, right=np.nan) if known.any() else np.nan
+    return float(value) if np.isfinite(value) else None
 
 
 def first_reaching(x: Array, y: Array, threshold: float) -> float | None:
@@ -198,7 +179,7 @@ def mean_curve(curves: Sequence[tuple[Array, Array]], seed: int, points: int = 2
     if start > end:
         return None
     grid = np.linspace(start, end, points if end > start else 1)
-    values = np.stack([onto_grid(x, y, grid) for x, y in known])
+    values = np.stack([np.interp(grid, x, y) for x, y in known])
     low = high = np.full(len(grid), np.nan)
     if len(known) > 1:
         draws = _draws(len(known), CURVE_RESAMPLES, seed)

@@ -77,13 +77,13 @@ def section(content: Any, name: str) -> dict[str, Any]:
     return inner if isinstance(inner, dict) else {}
 
 
-def read_object(path: Path) -> dict[str, Any]:
+def read_object(path: Path, largest: int = _LARGEST) -> dict[str, Any]:
     """A JSON object from a file; UsageError says in a phrase what is wrong with it."""
     try:
         if not os.path.isfile(path):
             raise UsageError(f"no {path.name}")
-        if os.path.getsize(path) > _LARGEST:
-            raise UsageError(f"{path.name} is larger than {_LARGEST // 2**20} MB")
+        if os.path.getsize(path) > largest:
+            raise UsageError(f"{path.name} is larger than {largest // 2**20} MB")
         content = parse_json(path.read_bytes())
     except OSError as error:
         raise UsageError(f"{path.name} cannot be read: {error.strerror}") from None

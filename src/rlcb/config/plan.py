@@ -1,13 +1,21 @@
 """How a run is carried out: every `auto` and `null` of its configuration decided, from the cores or by measuring."""
 
+import json
+import subprocess
+import sys
+import tempfile
 from dataclasses import dataclass
-from typing import Protocol
+from pathlib import Path
+from typing import Any, Protocol
 
+from rlcb.config.load import build_config
 from rlcb.config.registry import ALGORITHMS
 from rlcb.config.schema import Config
-from rlcb.config.tune import FEW_CORES, Division, divided, fastest_division, threads_each
-from rlcb.errors import WorkersLost
+from rlcb.errors import ResourceError, WorkersLost
 from rlcb.hardware import resolve_device, usable_cpus
+
+FEW_CORES = 2  # so few that actors and learners must share them
+_WORTH_IT = 1.05  # a change that costs memory or alters learning must gain at least this much
 
 
 @dataclass(frozen=True)
@@ -53,7 +61,9 @@ def make_plan(config: Config, mode: str, pool: ClusterPool | None = None) -> tup
         workers = _with_room(config, workers, pool)
         each = config.env.num_envs // workers
     slots = (parallel.num_slots or 2 * workers) if config.parallel_execution.has_learners else 0
-    share = _share_of_threads(workers, learners, pool)
+    # On a cluster workers get their threads from their nodes: here, what they would get if all nodes were equal.
+    cores = (pool.cores() or 1) if pool is not None and not learners else usable_cpus()
+    share = threads_each(0 if learners and pool is not None and pool.others() else workers, learners, cores)
     return config, Plan(execution, workers, each, learners, slots, min(wanted or share, share), device="cpu")
 
 
@@ -70,9 +80,14 @@ def _with_room(config: Config, wanted: int, pool: ClusterPool) -> int:
 
 def decided(config: Config, pool: ClusterPool | None = None) -> Config:
     """A parallel configuration with numbers of workers and learners: measured, or chosen from the cores."""
-    if pool is not None:
-        config = _decided_on_cluster(config, pool)
+    if pool is not None and "backend" in config.parallel_execution.keys:
+        config = config.changed("parallel", backend="gloo")  # gradients cross by sockets there
     workers = config.parallel.num_workers
+    if pool is not None and workers == "auto":  # a worker for every core, as far as the division allows
+        cores = (config.parallel_execution.has_learners and pool.others()) or pool.cores() or 1
+        workers = largest_division(config, cores)
+        print(f"The cluster has {pool.cores()} cores: {workers} {ALGORITHMS[config.algorithm].worker}s", flush=True)
+        config = divided(config, Division(workers))
     if workers == "auto":
         return divided(config, fastest_division(config)[0])
     if not config.parallel_execution.has_learners or config.parallel.num_learners:
@@ -85,36 +100,135 @@ def decided(config: Config, pool: ClusterPool | None = None) -> Config:
     return divided(config, Division(workers, learners))
 
 
-def _decided_on_cluster(config: Config, pool: ClusterPool) -> Config:
-    """Gradients cross by sockets there; `auto` means a worker for every core, as far as the division allows."""
-    if ALGORITHMS[config.algorithm].executions["parallel"] == "data_parallel":
-        config = config.changed("parallel", backend="gloo")
-    if config.parallel.num_workers != "auto":
-        return config
-    cores = (config.parallel_execution.has_learners and pool.others()) or pool.cores() or 1
-    workers = largest_division(config, cores)
-    print(f"The cluster has {pool.cores()} cores: {workers} {ALGORITHMS[config.algorithm].worker}s", flush=True)
-    return divided(config, Division(workers))
-
-
 def largest_division(config: Config, most: int) -> int:
-    """The largest number of workers, at most `most`, that divides the environments evenly; 0 if `most` is 0.
-
-    Where workers learn from shares of a minibatch, those are even, too.
-    """
+    """The largest number of workers up to `most` that divides environments and shared minibatches evenly, else 0."""
     sizes = [config.env.num_envs]
     if config.parallel_execution.shares_minibatches:
         sizes.append(config.minibatch_size)
     return max((n for n in range(1, most + 1) if all(size % n == 0 for size in sizes)), default=0)
 
 
-def _share_of_threads(workers: int, learners: int, pool: ClusterPool | None) -> int:
-    """Threads of a process that learns: an equal share of the cores.
+# Dividing and measuring
 
-    Workers on a cluster get theirs from their node; here it is what they would get if all nodes were equal.
-    """
-    if pool is None:
-        return threads_each(workers, learners, usable_cpus())
-    if not learners:
-        return threads_each(workers, 0, pool.cores() or 1)
-    return threads_each(0 if pool.others() else workers, learners, usable_cpus())
+
+@dataclass(frozen=True)
+class Division:
+    """How a run is divided: processes that act, and where others learn, how many of those."""
+
+    workers: int
+    learners: int = 0
+
+    def words(self, config: Config, cores: int) -> str:
+        """For people: '4 actors, 8 learners × 1 thread'."""
+        noun = ALGORITHMS[config.algorithm].worker
+        threads = threads_each(self.workers, self.learners, cores)
+        learners = f", {self.learners} learners" if self.learners else ""
+        return f"{self.workers} {noun}s{learners} × {threads} {'threads' if threads > 1 else 'thread'}"
+
+
+def threads_each(workers: int, learners: int, cores: int) -> int:
+    """Threads of a process that learns: an equal share of the cores, less one for each actor beside the learners."""
+    return max((cores - workers) // learners if learners else cores // workers, 1)
+
+
+def worker_counts(num_envs: int, minibatch: int, cores: int) -> list[int]:
+    """Numbers of workers worth trying: powers of two and all cores, as far as environments and minibatches divide."""
+    counts = {2**power for power in range(cores.bit_length()) if 2**power <= cores} | {cores}
+    return sorted(count for count in counts if num_envs % count == 0 and minibatch % count == 0)
+
+
+def actor_divisions(num_envs: int, unrolls: int, cores: int) -> list[Division]:
+    """Actors and learners worth trying: learning is most of the work, but on few cores all of them share."""
+    counts = sorted({max(cores // 4, 1), max(cores // 2, 1), min(cores, FEW_CORES)})
+    actors = [count for count in counts if num_envs % count == 0] or [1]
+    tried = []
+    for count in actors:
+        for learners in (1, *counts):
+            fitting = max(fit for fit in range(1, min(learners, unrolls) + 1) if unrolls % fit == 0)
+            tried.append(Division(count, fitting))
+    return list(dict.fromkeys(tried))
+
+
+def divisions(config: Config, cores: int) -> list[Division]:
+    """What is worth trying for this configuration."""
+    if config.parallel_execution.has_learners:
+        found = actor_divisions(config.env.num_envs, config.minibatch_items, cores)
+        given = config.parallel.num_learners
+        return list(dict.fromkeys(Division(one.workers, given or one.learners) for one in found))
+    return [Division(count) for count in worker_counts(config.env.num_envs, config.minibatch_size, cores)]
+
+
+def divided(config: Config, division: Division) -> Config:
+    """The configuration divided like this, the total unchanged."""
+    learners = {"num_learners": division.learners} if division.learners else {}
+    return _rebuilt(config, num_workers=division.workers, num_envs_per_worker=None, **learners)
+
+
+def _rebuilt(config: Config, **changes: Any) -> Config:
+    """A parallel run's configuration with other values, checked again."""
+    return build_config(None, {key: (key, value) for key, value in changes.items()}, base=config, mode="parallel")
+
+
+def measure(config: Config, division: Division, updates: int) -> float:
+    """Steps per second of a real, short parallel run; its first update is warm-up."""
+    length = {"total_timesteps": (updates + 1) * config.rollout_size, "duration_hours": None}
+    places = {"tensorboard": False, "checkpoint_dir": None, "log_dir": None}
+    trial = _rebuilt(divided(config, division), num_threads=None, **length, **places)
+    with tempfile.TemporaryDirectory(prefix="rlcb-tune-") as folder:
+        file, run = Path(folder) / "trial.yaml", Path(folder) / "run"
+        file.write_text(trial.to_yaml())
+        command = [sys.executable, "-m", "rlcb", "train", config.algorithm, "--mode", "parallel"]
+        done = subprocess.run(
+            [*command, "--config", str(file), "--output-dir", str(run)], capture_output=True, text=True, check=False
+        )
+        if done.returncode:
+            words = division.words(config, usable_cpus())
+            raise ResourceError(f"a trial run with {words} failed: {done.stderr.strip().splitlines()[-1]}")
+        log = run / "logs" / f"{config.algorithm.upper()}_Parallel" / "metrics.jsonl"
+        lines = log.read_text().splitlines()
+    first, last = json.loads(lines[0]), json.loads(lines[-1])
+    return float((last["step"] - first["step"]) / (last["time"] - first["time"]))
+
+
+def fastest_division(config: Config, updates: int = 2) -> tuple[Division, float]:
+    """The fastest division of this configuration here, and its speed; prints what is measured."""
+    cores = usable_cpus()
+    # The actors' first rollouts arrive all at once: the lasting speed shows a few updates later.
+    updates = 3 * updates if config.parallel_execution.has_learners else updates
+    _say(f"Measuring what is fastest on {cores} cores ({config.env.num_envs} environments in all):")
+    speeds: dict[Division, float] = {}
+    for division in divisions(config, cores):
+        speeds[division] = measure(config, division, updates)
+        _say(f"  {division.words(config, cores)}: {speeds[division]:,.0f} FPS")
+    best = max(speeds, key=lambda division: speeds[division])
+    _say(f"Chosen: {best.words(config, cores)}, the fastest")
+    return best, speeds[best]
+
+
+def tune(config: Config, output: Path, updates: int) -> int:
+    """Workers and threads, then environments, then the minibatch, each by measurement; writes a ready configuration."""
+    division, speed = fastest_division(config, updates)
+    best = divided(config, division)
+    _say("Trying more environments and larger minibatches (they change what is learned per step, so they must pay):")
+    for key, values in (
+        ("num_envs", [best.env.num_envs * 2, best.env.num_envs * 4]),
+        ("batch_size", [best.minibatch_size * 2, best.minibatch_size * 4]),
+    ):
+        for value in values:
+            trial = _rebuilt(best, **{key: value, "num_envs_per_worker": None})
+            if trial.minibatch_size < trial.training.batch_size:
+                break
+            found = measure(trial, division, updates)
+            keep = found > _WORTH_IT * speed
+            _say(f"  {key} {value}: {found:,.0f} FPS, {'kept' if keep else 'not worth it'}")
+            if not keep:
+                break
+            best, speed = trial, found
+    output.parent.mkdir(parents=True, exist_ok=True)
+    output.write_text(f"# Tuned on this machine by `rlcb tune`: {speed:,.0f} FPS.\n{best.to_yaml()}", encoding="utf-8")
+    _say(f"Written: {output}; use it with: rlcb train {config.algorithm} --mode parallel --config {output}")
+    return 0
+
+
+def _say(text: str) -> None:
+    print(text, flush=True)

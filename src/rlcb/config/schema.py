@@ -1,7 +1,7 @@
 """The configuration of a run: every key, its type, its range, its default."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, get_args, get_origin
 
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
@@ -227,23 +227,18 @@ def all_keys() -> dict[str, FieldInfo]:
 
 def allowed_values(field: FieldInfo) -> str:
     """What a field takes, in words: 'a whole number from 1 to 16384'."""
-    parts = [arg for arg in (get_args(field.annotation) or (field.annotation,)) if not isinstance(arg, BeforeValidator)]
+    whole = field.annotation
     words: list[str] = []
-    for part in parts:
-        if part is bool:
-            words.append("true or false")
-        elif part in (int, float) or get_args(part)[:1] == (int,):
-            limits = [*field.metadata, *(item for arg in get_args(part)[1:] for item in getattr(arg, "metadata", ()))]
-            words.append(_range_words("a number" if part is float else "a whole number", limits))
-        elif part is str:
-            words.append("text")
-        elif part is type(None):
-            words.append("null")
+    for part in (whole,) if get_origin(whole) is Literal else get_args(whole) or (whole,):
+        kind, *details = get_args(part) if get_origin(part) is Annotated else (part,)
+        if get_origin(part) is Literal:
+            choices = get_args(part)
+            words.append("one of " + ", ".join(choices) if len(choices) > 1 else choices[0])
+        elif kind in (int, float):
+            limits = [*field.metadata, *(item for detail in details for item in getattr(detail, "metadata", ()))]
+            words.append(_range_words("a number" if kind is float else "a whole number", limits))
         else:
-            choices = get_args(part) or (part,)
-            words.append("one of " + ", ".join(map(str, choices)) if len(choices) > 1 else str(choices[0]))
-    if all(isinstance(part, str) for part in parts):
-        return "one of " + ", ".join(map(str, parts))
+            words.append({bool: "true or false", str: "text", type(None): "null"}[kind])
     return " or ".join(words)
 
 

@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 WINDOW = 100  # episodes in a running mean
-FIRST_PER_ENV = 1  # episodes of each env that make up the initial reward: a fixed quota, so short ones do not bias it
 
 
 class Episode(NamedTuple):
@@ -53,6 +52,7 @@ class EpisodeStatistics:
     """What a summary needs to know of all episodes of a run."""
 
     def __init__(self, num_envs: int):
+        # Every env's first return, once it is known: one of each, so that short episodes do not bias their mean.
         self._first: list[list[float]] = [[] for _ in range(num_envs)]
         self.recent_returns: deque[float] = deque(maxlen=WINDOW)
         self.recent_lengths: deque[int] = deque(maxlen=WINDOW)
@@ -67,7 +67,7 @@ class EpisodeStatistics:
             self.num_episodes += 1
             self.recent_returns.append(value)
             self.recent_lengths.append(episode.length)
-            if len(self._first[episode.env]) < FIRST_PER_ENV:
+            if not self._first[episode.env]:
                 self._first[episode.env].append(value)
             self.best_episode = value if self.best_episode is None else max(self.best_episode, value)
             if len(self.recent_returns) == WINDOW:
@@ -75,16 +75,13 @@ class EpisodeStatistics:
                 self.best_mean = mean if self.best_mean is None else max(self.best_mean, mean)
 
     def initial(self) -> tuple[float, float] | None:
-        """Mean and deviation of every env's first episodes; None until all of them have finished."""
-        if any(len(values) < FIRST_PER_ENV for values in self._first):
-            return None
-        return float(np.mean(self._first)), float(np.std(self._first))
+        """Mean and deviation of every env's first return; None until all of them are known."""
+        return (float(np.mean(self._first)), float(np.std(self._first))) if all(self._first) else None
 
     def recent(self) -> tuple[float, float] | None:
         """Mean and deviation of the last 100 episodes' returns; None before the first has finished."""
-        if not self.recent_returns:
-            return None
-        return float(np.mean(self.recent_returns)), float(np.std(self.recent_returns))
+        recent = self.recent_returns
+        return (float(np.mean(recent)), float(np.std(recent))) if recent else None
 
     def state(self) -> dict[str, Any]:
         """Everything as plain lists and numbers."""

@@ -1,16 +1,25 @@
 """Families of environments: one record each, and every function whose answer depends on the family."""
 
+import csv
 import difflib
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rlcb.envs import procgen_games
 from rlcb.errors import UsageError
 
 if TYPE_CHECKING:  # numpy takes longer to import than `--help` may
     from rlcb.envs.base import EnvSettings, EnvSpec, VectorEnv
+
+# Procgen's games, without importing them. easy_0 to hard_1 are the rewards that count as 0 and 1 (Cobbe et al. 2020,
+# arXiv 1912.01588, appendix C); 0 is what a policy reaches that cannot see, and random actions can score below it.
+# Procgen has a level generator per mode, not all of them for every game: a missing one ends the process. In the four
+# games without `levels_rate` a completed level only means the highest possible score, so their share says little.
+_TABLE = Path(__file__).with_name("procgen_games.csv").read_text(encoding="utf-8")
+_PROCGEN = {row["game"]: row for row in csv.DictReader(_TABLE.splitlines())}
+GAMES = tuple(_PROCGEN)
 
 
 @dataclass(frozen=True)
@@ -30,6 +39,17 @@ class Family:
     state_package: str | None = None  # a saved state loads only with the same version of this package
 
 
+def _procgen_game(name: str) -> str | None:
+    """The Procgen game that `name` means in any of its spellings, or None for another kind of environment."""
+    short = name.removeprefix("procgen:").removeprefix("procgen-").removesuffix("-v0")
+    return short if short in GAMES else None
+
+
+def _procgen_range(game: str, mode: str | None) -> tuple[float, float] | None:
+    row = _PROCGEN[game]
+    return (float(row[f"{mode}_0"]), float(row[f"{mode}_1"])) if mode in ("easy", "hard") else None
+
+
 def _is_registered(name: str) -> bool:
     import gymnasium
 
@@ -39,15 +59,15 @@ def _is_registered(name: str) -> bool:
 FAMILIES = (  # a name belongs to the first that has a short name for it
     Family(
         module="procgen",
-        short_name=procgen_games.procgen_game,
+        short_name=_procgen_game,
         full_name=lambda game: f"procgen-{game}-v0",
         exists=lambda game: True,
         state_bytes=50_000,
-        games=procgen_games.GAMES,
+        games=GAMES,
         has_levels=True,
-        distribution_modes=procgen_games.modes_of,
-        score_range=procgen_games.score_range,
-        has_success=procgen_games.has_success,
+        distribution_modes=lambda game: tuple(_PROCGEN[game]["modes"].split()),
+        score_range=_procgen_range,
+        has_success=lambda game: _PROCGEN[game]["levels_rate"] == "yes",
         state_package="procgen-mirror",
     ),
     Family(

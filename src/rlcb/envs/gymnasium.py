@@ -4,6 +4,7 @@ import json
 import warnings
 from typing import Any
 
+import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
@@ -20,8 +21,6 @@ class GymnasiumEnv:
 
     def __init__(self, name: str, num_envs: int, seed: int, **options: Any):
         """`options` go to the environment's constructor, which need not know any."""
-        import gymnasium
-
         try:
             self._envs = [gymnasium.make(name, **options) for _ in range(num_envs)]
         except Exception as error:  # a third party's constructor may raise anything
@@ -31,8 +30,8 @@ class GymnasiumEnv:
             raise UsageError(f"environment {name}: needs a discrete action space, this one has {env.action_space}")
         self.num_envs = num_envs
         self._space: gymnasium.Space[Any] = env.observation_space
-        self._image = isinstance(self._space, gymnasium.spaces.Box) and self._space.dtype == np.uint8
-        self._image = self._image and len(self._space.shape or ()) == 3
+        box = isinstance(self._space, gymnasium.spaces.Box)
+        self._image = box and self._space.dtype == np.uint8 and len(self._space.shape or ()) == 3
         if not self._image and not self._space.is_np_flattenable:
             raise UsageError(f"environment {name}: observations {self._space} have no fixed size")
         self._first_action = int(env.action_space.start)
@@ -70,9 +69,8 @@ class GymnasiumEnv:
 
     def get_state(self) -> list[bytes]:
         """Per copy: its seed, the episode's number and the actions since it began."""
-        names = ("identity", "episode", "actions")
-        rows = zip(self._identity, self._episode, self._actions, strict=True)
-        return [json.dumps(dict(zip(names, row, strict=True))).encode() for row in rows]
+        copies = zip(self._identity, self._episode, self._actions, strict=True)
+        return [json.dumps({"identity": i, "episode": e, "actions": a}).encode() for i, e, a in copies]
 
     def set_state(self, states: list[bytes]) -> None:
         """Replay each copy's episode up to where it was."""
@@ -121,8 +119,6 @@ class GymnasiumEnv:
         return self._flat(self._envs[index].reset(seed=int(seed))[0])
 
     def _flat(self, observation: Any) -> NDArray[Any]:
-        import gymnasium
-
         if self._image:
             return np.asarray(observation)
         return np.asarray(gymnasium.spaces.flatten(self._space, observation), np.float32)

@@ -25,10 +25,7 @@ class RewardNormalizer:
     def __call__(
         self, rewards: NDArray[np.float32], dones: NDArray[np.bool_], total: Sum, envs: slice = slice(None)
     ) -> NDArray[np.float32]:
-        """Take in a rollout's rewards [T, B] and return them scaled; `total` adds up over the group.
-
-        `envs`: which of the environments these are, if not all.
-        """
+        """Take in these envs' rewards of a rollout [T, B] and return them scaled; `total` adds up over the group."""
         returns = np.empty(rewards.shape)
         running = self.running_return[envs]
         for t in range(len(rewards)):

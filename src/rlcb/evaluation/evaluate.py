@@ -1,33 +1,60 @@
-"""The steps of an evaluation: checks, policy, environments, episodes, results."""
+"""What an evaluation is asked to do, and its steps: checks, policy, environments, episodes, results."""
 
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlcb.config.schema import EnvConfig
 from rlcb.console import filled, note
 from rlcb.envs.families import family_of, make_env
-from rlcb.errors import UsageError
-from rlcb.evaluation.request import Request, check_request
-from rlcb.evaluation.results import EvaluationFile
+from rlcb.errors import ResourceError, RlcbError, UsageError
 from rlcb.hardware import prepare_process, resolve_device
 from rlcb.signals import StopRequest
 
-if TYPE_CHECKING:  # these import torch, which must not happen before the number of threads is set
+if TYPE_CHECKING:  # `--help` need not wait for these, and the number of threads is set before torch is imported
+    from rlcb.config.schema import EnvConfig
     from rlcb.evaluation.policy import LoadedPolicy
+
+# A fixed seed, other than training's default. Random numbers come in streams apart from training's, so that a run with
+# this very seed is not evaluated on its own training episodes either.
+DEFAULT_SEED = 1_000_000
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to evaluate and how."""
+
+    checkpoint: Path | None = None
+    algorithm: str | None = None
+    env: str | None = None
+    num_episodes: int = 100
+    num_envs: int | None = None
+    deterministic: bool = False
+    levels: str = "train"
+    seed: int = DEFAULT_SEED
+    device: str = "auto"
+    num_threads: int | None = None
+    render: bool = False
+    video: Path | None = None
+    output: Path | None = None
+
+    @property
+    def policy(self) -> str:
+        """How actions are chosen: deterministic or sampled."""
+        return "deterministic" if self.deterministic else "sampled"
 
 
 def evaluate(request: Request, titled: bool = False) -> int:
-    """Check everything that can be checked, play, print and write; returns the exit code.
-
-    `titled`: name the algorithm above the header and above the results.
-    """
+    """Check what can be checked, play, print (`titled`: with titles that name the algorithm), write; the exit code."""
     stop = StopRequest("stopping; the episodes that have finished are kept")
     stop.install()
-    check_request(request)
+    _check_request(request)
     threads = prepare_process(request.num_threads)
     import torch
 
-    from rlcb.evaluation.evaluator import Evaluator
+    from rlcb.evaluation.play import Evaluator
     from rlcb.evaluation.policy import build_policy, environment_for, find_policy, shape_words
+    from rlcb.evaluation.results import EvaluationFile
     from rlcb.evaluation.video import show
 
     torch.set_num_threads(threads)
@@ -37,7 +64,9 @@ def evaluate(request: Request, titled: bool = False) -> int:
     tracks = _tracks(request, trained, env)
     policy = build_policy(trained, spec, device)
     beside = trained.path.with_name(f"{trained.path.stem}_evaluation.json")
-    file = EvaluationFile(request.output or beside, trained.header())
+    kept = {name: getattr(trained, name) for name in ("algorithm", "mode", "env_steps")}
+    about = {"checkpoint": trained.path.name, "checkpoint_sha256": trained.sha256, **kept}
+    file = EvaluationFile(request.output or beside, about)
     evaluator = Evaluator(request, policy, spec.num_actions, device, threads, file, stop)
     window = _window(request, tracks[0][1])
     header = {"shape": shape_words(spec), "num_actions": spec.num_actions, "device": device, "titled": titled}
@@ -53,7 +82,33 @@ def evaluate(request: Request, titled: bool = False) -> int:
     return evaluator.exit_code()
 
 
-def _window(request: Request, config: EnvConfig) -> Any | None:
+def _check_request(request: Request) -> None:
+    """Raise an error for what would fail only after all episodes were played."""
+    if request.num_envs is not None and request.num_envs > request.num_episodes:
+        raise UsageError(
+            f"--num-envs {request.num_envs}: more than the {request.num_episodes} episodes; at most one env for each"
+        )
+    if request.video:
+        from rlcb.evaluation.video import check_encoder
+
+        _check_writable("--video", request.video)
+        check_encoder(request.video)
+    if request.output:
+        _check_writable("--output", request.output)
+
+
+def _check_writable(flag: str, path: Path) -> None:
+    """Raise an error if the file cannot be written."""
+    if path.is_dir() or not path.parent.is_dir():
+        raise UsageError(f"{flag} {path}: {'is a directory' if path.is_dir() else f'there is no folder {path.parent}'}")
+    try:
+        with tempfile.TemporaryFile(dir=path.parent):
+            pass
+    except OSError as error:
+        raise ResourceError(f"{flag} {path}: cannot be written: {error.strerror}") from None
+
+
+def _window(request: Request, config: "EnvConfig") -> Any | None:
     """A window, if one was asked for and can be opened; None otherwise. An environment to film must be drawable."""
     from rlcb.evaluation.video import open_window
 
@@ -61,18 +116,15 @@ def _window(request: Request, config: EnvConfig) -> Any | None:
         return None
     try:
         make_env(config, 1, seed=0, num_threads=0, pictured=True).close()
-        window = open_window() if request.render else None
-    except UsageError as error:
-        if request.video:
+        return open_window() if request.render else None
+    except RlcbError as error:
+        if request.video and isinstance(error, UsageError):
             raise
-        window = str(error)
-    if isinstance(window, str):
-        note(f"--render: no window, {window}; evaluating without it")
+        note(f"--render: no window, {error}; evaluating without it")
         return None
-    return window
 
 
-def _tracks(request: Request, trained: "LoadedPolicy", env: EnvConfig) -> list[tuple[str, EnvConfig]]:
+def _tracks(request: Request, trained: "LoadedPolicy", env: "EnvConfig") -> list[tuple[str, "EnvConfig"]]:
     """Which levels to play, in which order."""
     if not family_of(env.name).has_levels:
         if request.levels != "train":

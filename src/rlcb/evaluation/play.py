@@ -1,7 +1,10 @@
-"""Playing episodes with a fixed policy: a quota per environment, decided before the first step."""
+"""Playing episodes with a fixed policy, a quota per environment decided before the first step; results and pictures."""
 
-from collections.abc import Generator
-from dataclasses import dataclass
+import contextlib
+import time
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,10 +12,20 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from rlcb.config.schema import EnvConfig
+from rlcb.console import Console, filled, interval_text, warn
 from rlcb.envs.base import VectorEnv, refuse_infinite
-from rlcb.envs.episodes import Episode, EpisodeCounter
+from rlcb.envs.episodes import EpisodeCounter
+from rlcb.envs.families import make_env
+from rlcb.errors import ResourceError
+from rlcb.evaluation.evaluate import Request
+from rlcb.evaluation.results import EvaluationFile, evaluation_of
+from rlcb.evaluation.video import FPS, MAX_FRAMES, Frame, watch, write_video
+from rlcb.signals import StopRequest
 
+WRITE_EVERY = 5.0  # seconds between partial results
 _STREAM = 0x5EED  # separates these random numbers from training's, whatever the seeds
+_STREAMS = {"train": 0, "unseen": 1, "pictures": 2}
 
 
 @dataclass(frozen=True)
@@ -39,9 +52,8 @@ class Tally:
     """The episodes that count, each env's in their order."""
 
     def __init__(self, quotas: list[int]):
-        self.quotas = quotas
-        self.steps = 0
-        self.finished = 0
+        self.quotas, self.planned = quotas, sum(quotas)
+        self.steps = self.finished = 0
         self._episodes: list[list[tuple[float, int, bool | None]]] = [[] for _ in quotas]
 
     def missing(self, env: int) -> int:
@@ -52,11 +64,6 @@ class Tally:
         """Count one episode."""
         self.finished += 1
         self._episodes[env].append((reward, length, completed))
-
-    @property
-    def planned(self) -> int:
-        """Episodes to play."""
-        return sum(self.quotas)
 
     @property
     def rewards(self) -> list[float]:
@@ -97,7 +104,7 @@ def play(env: VectorEnv, actor: Actor, quotas: list[int]) -> Generator[Tally]:
 
     Counting the first episodes to finish would prefer short ones. A quota per env takes every episode that was begun.
     """
-    tally, counter = Tally(quotas), EpisodeCounter(env.num_envs)
+    tally, counter = Tally(quotas), EpisodeCounter(len(quotas))
     envs = active = np.arange(env.num_envs)  # `envs`: numbers of those in `env`; `active`: places with a quota left
     observations = env.observe()
     try:
@@ -108,31 +115,108 @@ def play(env: VectorEnv, actor: Actor, quotas: list[int]) -> Generator[Tally]:
             observations = step.observations
             refuse_infinite(step)
             tally.steps += len(active)
-            ended = counter.add(0, step.rewards, step.dones)
+            rewards, dones = np.zeros(len(quotas), np.float32), np.zeros(len(quotas), np.bool_)
+            rewards[envs], dones[envs] = step.rewards, step.dones
+            ended = [episode for episode in counter.add(0, rewards, dones) if tally.missing(episode.env)]
             if ended:
-                _count(ended, envs, tally, env.completed())
+                completed = env.completed()
+                for episode in ended:
+                    success = None if completed is None else bool(completed[envs == episode.env])
+                    tally.add(episode.env, episode.value, episode.length, success)
                 active = np.flatnonzero([tally.missing(number) for number in envs.tolist()])
             if 0 < 2 * len(active) <= env.num_envs:
                 # Half of them or more are finished: stepping those too would cost more than making a smaller set.
-                env, counter, envs = env.only(active.tolist()), _counter_of(counter, active), envs[active]
+                env, envs = env.only(active.tolist()), envs[active]
                 observations, active = env.observe(), np.arange(env.num_envs)
             yield tally
     finally:
         env.close()
 
 
-def _count(ended: list[Episode], envs: NDArray[np.int64], tally: Tally, completed: NDArray[np.bool_] | None) -> None:
-    """Add the episodes to the tally that belong to a quota."""
-    for episode in ended:
-        number = int(envs[episode.env])
-        if tally.missing(number):
-            success = None if completed is None else bool(completed[episode.env])
-            tally.add(number, episode.value, episode.length, success)
+@dataclass
+class Evaluator:
+    """Plays a policy on one set of levels after the other and stores the results."""
 
+    request: Request
+    policy: nn.Module
+    num_actions: int
+    device: str
+    threads: int
+    file: EvaluationFile
+    stop: StopRequest
+    _gaps: list[dict[str, Any]] = field(default_factory=list)
+    _stored: bool = False
+    _cut: bool = False  # something that was asked for was left out because of a signal
 
-def _counter_of(counter: EpisodeCounter, places: NDArray[np.int64]) -> EpisodeCounter:
-    """A counter that continues some of another's envs."""
-    smaller = EpisodeCounter(len(places))
-    returns, lengths = counter.state()
-    smaller.load([returns[place] for place in places.tolist()], [lengths[place] for place in places.tolist()])
-    return smaller
+    def actor(self, seed: int) -> Actor:
+        """The policy with the requested choice of actions: the likeliest, or drawn with this seed."""
+        generator = None if self.request.deterministic else torch.Generator().manual_seed(seed)
+        return Actor(self.policy, self.num_actions, self.device, generator)
+
+    def track(self, levels: str, config: EnvConfig, title: str) -> None:
+        """Play all episodes on these levels, write and print their metrics; a signal ends it early."""
+        if self._cut or self.stop.signal:
+            self._cut = True
+            return
+        num_envs = self.request.num_envs or default_num_envs(self.request.num_episodes)
+        acting, seed = seeds_of(self.request.seed, _STREAMS[levels])
+        env = make_env(config, num_envs, seed, self.threads if self.threads > 1 else 0)
+        started = written = time.perf_counter()
+        stored = 0
+        with (
+            contextlib.closing(Console("Evaluating")) as console,
+            contextlib.closing(play(env, self.actor(acting), quotas_of(self.request.num_episodes, num_envs))) as steps,
+        ):
+            for tally in steps:
+                now = time.perf_counter()
+                console.count(tally.finished, tally.planned, "episodes")
+                self._cut = self.stop.signal is not None and tally.finished < tally.planned
+                if self._cut:
+                    break
+                if now - written >= WRITE_EVERY and stored < tally.finished < tally.planned:
+                    self.file.put(evaluation_of(self.request, levels, config, tally, now - started))
+                    written, stored = now, tally.finished
+        if tally.finished:
+            evaluation = evaluation_of(self.request, levels, config, tally, time.perf_counter() - started)
+            self._gaps = self.file.put(evaluation)
+            self._stored = True
+            print(filled("evaluation.txt", title=title, planned=tally.planned, **evaluation), flush=True)
+
+    def conclude(self, env: EnvConfig) -> None:
+        """Print the difference between train and unseen levels, and where the results are."""
+        for gap in self._gaps:
+            if self.request.levels == "both" and [gap["env"], gap["policy"]] == [env.name, self.request.policy]:
+                interval = interval_text(gap["ci95"], ".2f")
+                print(f"Generalization Gap (train - unseen): {gap['gap']:.2f} (95% interval {interval})", flush=True)
+        if not self._stored:
+            print("Interrupted before an episode had finished: nothing was written", flush=True)
+        elif self.file.problem is None:
+            print(f"{'Interrupted. ' if self._cut else ''}Results saved to: {self.file.path}", flush=True)
+
+    def film(self, path: Path, config: EnvConfig) -> None:
+        """Play some more episodes into a video file, unless a signal came."""
+        if self.stop.signal:
+            self._cut = True
+            return
+        count = write_video(path, self.frames(config))
+        whole = "" if count < MAX_FRAMES else ", cut there"
+        print(f"Video saved to: {path} ({count / FPS:.0f} s{whole})", flush=True)
+
+    def frames(self, config: EnvConfig) -> Iterator[Frame]:
+        """Pictures of some episodes, which are not counted, as long as no signal comes."""
+        acting, seed = seeds_of(self.request.seed, _STREAMS["pictures"])
+        with contextlib.closing(make_env(config, 1, seed, num_threads=0, pictured=True)) as env:
+            for frame in watch(env, self.actor(acting)):
+                yield frame
+                if self.stop.signal:
+                    self._cut = True
+                    return
+
+    def exit_code(self) -> int:
+        """0, or the code of a signal; results that were printed but could not be written raise ResourceError."""
+        if self.file.problem:
+            problem = f"{self.file.problem}; --output FILE writes the results elsewhere"
+            if not self._cut:
+                raise ResourceError(problem)
+            warn(problem)
+        return self.stop.exit_code if self._cut else 0

@@ -4,7 +4,6 @@ import contextlib
 import hashlib
 import json
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -38,11 +37,6 @@ class LoadedPolicy:
     env_steps: int
     weights: dict[str, Tensor]
 
-    def header(self) -> dict[str, Any]:
-        """What an evaluation file says about the checkpoint."""
-        kept = {name: getattr(self, name) for name in ("algorithm", "mode", "env_steps")}
-        return {"checkpoint": self.path.name, "checkpoint_sha256": self.sha256, **kept}
-
 
 def find_policy(where: Path | None, algorithm: str | None) -> LoadedPolicy:
     """The checkpoint in this file or directory, by default the newest under ./benchmarks."""
@@ -59,7 +53,11 @@ def find_policy(where: Path | None, algorithm: str | None) -> LoadedPolicy:
 
 def _newest_in(where: Path, algorithm: str | None) -> LoadedPolicy:
     """The newest undamaged checkpoint of the run in a directory, or of the newest run below it."""
-    files = [path for folder in _folders(where) for path in folder.rglob("*.pt") if _NAME.fullmatch(path.name)]
+    folders = [where]
+    if (where / "run.json").is_file() and (where / "config.yaml").is_file():
+        elsewhere = read_run(where)[0].logging.checkpoint_dir
+        folders += [Path(elsewhere)] if elsewhere else []
+    files = [path for folder in folders for path in folder.rglob("*.pt") if _NAME.fullmatch(path.name)]
     wanted = [path for path in files if algorithm in (None, _algorithm_of(path))]
     if not wanted:
         others = sorted({_algorithm_of(path) for path in files})
@@ -77,15 +75,6 @@ def _newest_in(where: Path, algorithm: str | None) -> LoadedPolicy:
     return _read(path, content)
 
 
-def _folders(where: Path) -> Iterable[Path]:
-    """The folders of a directory's checkpoints: itself, and the one that the configuration of the run in it names."""
-    yield where
-    if (where / "run.json").is_file() and (where / "config.yaml").is_file():
-        elsewhere = read_run(where)[0].logging.checkpoint_dir
-        if elsewhere:
-            yield Path(elsewhere)
-
-
 def _algorithm_of(path: Path) -> str:
     match = _NAME.fullmatch(path.name)
     return match["algorithm"] if match else ""
@@ -93,8 +82,7 @@ def _algorithm_of(path: Path) -> str:
 
 def _read(path: Path, content: dict[str, Any]) -> LoadedPolicy:
     meta, match = content["meta"], _NAME.fullmatch(path.name)
-    mode = "parallel" if len(content["workers"]) > 1 else "sequential"
-    mode = match["mode"] if match else mode
+    mode = match["mode"] if match else "parallel" if len(content["workers"]) > 1 else "sequential"
     try:
         config = json.loads(meta["config"])
         return LoadedPolicy(
@@ -120,18 +108,12 @@ def environment_for(trained: LoadedPolicy, name: str | None) -> tuple[EnvConfig,
     if problem := missing_mode(env):
         raise UsageError(f"--env: the run's distribution mode does not exist there: {problem}")
     found = spec_of(env)
-    if env.name != trained.env.name:
-        expected = spec_of(trained.env)
-        if expected != found:
-            raise CheckpointUnusable(
-                f"{trained.path}: trained in {trained.env.name} ({_words(expected)}), "
-                f"does not fit {env.name} ({_words(found)})"
-            )
+    if env.name != trained.env.name and (expected := spec_of(trained.env)) != found:
+        words = [f"observations {shape_words(spec)}, {spec.num_actions} actions" for spec in (expected, found)]
+        raise CheckpointUnusable(
+            f"{trained.path}: trained in {trained.env.name} ({words[0]}), does not fit {env.name} ({words[1]})"
+        )
     return env, found
-
-
-def _words(spec: EnvSpec) -> str:
-    return f"observations {shape_words(spec)}, {spec.num_actions} actions"
 
 
 def shape_words(spec: EnvSpec) -> str:

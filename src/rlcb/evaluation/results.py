@@ -4,6 +4,7 @@ import json
 import math
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ from rlcb.config.schema import EnvConfig
 from rlcb.console import warn
 from rlcb.envs.families import family_of, has_success, normalized_score
 from rlcb.errors import ResourceError
-from rlcb.evaluation.request import Request
+from rlcb.evaluation.evaluate import Request
 from rlcb.files import write_json
 
 if TYPE_CHECKING:  # it imports torch
@@ -124,14 +125,9 @@ class EvaluationFile:
 
     def put(self, evaluation: Evaluation) -> list[dict[str, Any]]:
         """Add an evaluation to the file; returns the gaps. A failure is kept in `problem`."""
-        kind = [evaluation[key] for key in ("env", "levels", "policy")]
-        spares_whole = not evaluation["complete"]
-        others = [
-            e
-            for e in self._stored()
-            if [e["env"], e["levels"], e["policy"]] != kind or (spares_whole and e["complete"])
-        ]
-        evaluations = [*others, evaluation]
+        kind, complete = itemgetter("env", "levels", "policy"), evaluation["complete"]
+        evaluations = [e for e in self._stored() if kind(e) != kind(evaluation) or (e["complete"] and not complete)]
+        evaluations.append(evaluation)
         gaps = gaps_of(evaluations)
         document = {"schema": SCHEMA, **self._header, "evaluations": evaluations, "generalization_gap": gaps}
         try:

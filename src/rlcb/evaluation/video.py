@@ -126,10 +126,10 @@ def _write_mp4(path: Path, frames: Iterable[Frame]) -> int:
     return count
 
 
-def open_window() -> Any | str:
-    """A window to show frames in, or the reason why there is none."""
+def open_window() -> Any:
+    """A window to show frames in; a ResourceError says why there is none."""
     if sys.platform == "linux" and not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
-        return "there is no display"
+        raise ResourceError("there is no display")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -137,7 +137,7 @@ def open_window() -> Any | str:
 
             return Renderer(width=_WINDOW, height=_WINDOW)
     except Exception as error:  # drivers and toolkits may raise anything
-        return str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise ResourceError(str(error).splitlines()[0] if str(error) else type(error).__name__) from None
 
 
 def show(window: Any, frames: Iterable[Frame]) -> None:

@@ -6,23 +6,21 @@ import shlex
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 from rlcb.analysis.comparison import compare
 from rlcb.analysis.load import load_runs
-from rlcb.analysis.metrics import METRICS
-from rlcb.analysis.plots import as_image, figure_four_panels
+from rlcb.analysis.metrics import METRIC, METRICS
+from rlcb.analysis.plots import COLOURS, MOST_CURVES, as_image, figure_four_panels
 from rlcb.analysis.records import Comparison
+from rlcb.analysis.run import Run
+from rlcb.analysis.statistics import Interval
 from rlcb.analysis.untrusted import plain
 from rlcb.console import warn
 from rlcb.errors import ResourceError
 from rlcb.files import write_json, write_whole
-from rlcb.report.document import Picture
-from rlcb.report.render import as_html, as_markdown
-from rlcb.report.runs import runs_csv
+from rlcb.report.document import Picture, render
 from rlcb.report.sections import Origin, make_document
-from rlcb.report.text import comparison_text
-
-_COLUMNS = ("set", "group", "valid", "metric", "n", "mean", "std", "low95", "high95", "iqm", "iqm_low95", "iqm_high95")
 
 
 def compare_any(paths: Sequence[Path], output: Path, threshold: float | None, seed: int) -> int:
@@ -65,9 +63,10 @@ def write_report(comparison: Comparison, folder: Path, origin: Origin) -> list[P
     """Write report.html, report.md with its pictures, and runs.csv; returns the files, the page first."""
     document = make_document(comparison, origin)
     pictures = [block for section in document.sections for block in section.blocks if isinstance(block, Picture)]
+    page = render("report.html", document=document, palette=COLOURS, most_marked=MOST_CURVES)
     content = {
-        "report.html": as_html(document).encode(errors="replace"),
-        "report.md": as_markdown(document).encode(errors="replace"),
+        "report.html": page.encode(errors="replace"),
+        "report.md": render("report.md", document=document).encode(errors="replace"),
         **{f"{picture.name}.png": picture.png for picture in pictures},
         "runs.csv": runs_csv(comparison, origin.runs).encode(errors="replace"),
     }
@@ -86,14 +85,46 @@ def make_folder(folder: Path) -> None:
 
 def comparison_csv(comparison: Comparison) -> str:
     """One row per set, group and metric."""
-    text = io.StringIO()
-    rows = csv.writer(text, lineterminator="\n")
-    rows.writerow(_COLUMNS)
+    rows = []
     for one in comparison.sets:
         for group in one.groups:
-            for name in (metric.name for metric in METRICS):
-                summary = group.metrics[name]
-                row = [one.title, group.label, group.valid, name, summary.n, summary.mean, summary.std]
-                row += [*(summary.interval or (None, None)), summary.iqm, *(summary.iqm_interval or (None, None))]
-                rows.writerow(row)
+            for name in METRIC:
+                found = group.metrics[name]
+                row = {"set": one.title, "group": group.label, "valid": group.valid, "metric": name, "n": found.n}
+                row |= {"mean": found.mean, "std": found.std, **_bounds("", found.interval)}
+                rows.append({**row, "iqm": found.iqm, **_bounds("iqm_", found.iqm_interval)})
+    return _csv(rows)
+
+
+def _bounds(prefix: str, interval: Interval | None) -> dict[str, float | None]:
+    low, high = interval or (None, None)
+    return {f"{prefix}low95": low, f"{prefix}high95": high}
+
+
+def runs_csv(comparison: Comparison, runs: Sequence[Run]) -> str:
+    """One row per run, with everything that is known of it as a whole."""
+    places, rows = comparison.places(), []
+    for run in runs:
+        order, label = places.get(run.name, (0, run.label))
+        policy = comparison.sets[order - 1].evaluation_policy if order else "sampled"
+        row: dict[str, Any] = {"run": run.name, "set": order or "", "group": label}
+        row |= {"algorithm": run.algorithm, "mode": run.mode, "env": run.env, "levels": run.task.levels}
+        row |= {"seed": run.seed, "status": run.status, "reason": run.reason, **vars(run.metrics)}
+        for levels in ("train", "unseen"):
+            row[f"evaluation_{levels}"] = run.evaluations.mean_reward(run.env, levels, policy)
+        rows.append({**row, "problems": "; ".join(run.problems)})
+    return _csv(rows)
+
+
+def _csv(rows: Sequence[dict[str, Any]]) -> str:
+    """A table whose columns are the keys of its rows."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
     return text.getvalue()
+
+
+def comparison_text(comparison: Comparison) -> str:
+    """The verdict, tables, pairs, and which runs are not compared."""
+    return render("comparison.txt", comparison=comparison, metrics=METRICS)

@@ -1,8 +1,17 @@
-"""What a report consists of, independent of its format. All text is plain: each output format escapes it."""
+"""What a report consists of, and the templates that give it its form. All text is plain: each template escapes it."""
 
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import ClassVar
+from dataclasses import dataclass
+from html import escape
+from typing import Any, ClassVar, Literal
+
+from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
+
+from rlcb.analysis.text import interval_text, mean_and_deviation, number_text
+
+_MARKUP = re.compile(r"([\\`*_\[\]|~])")  # characters that are markup wherever they stand in Markdown
+_LINE_START = re.compile(r"^(\s*)(#|[-+=]|\d+[.)])")  # what begins a heading or a list
 
 
 @dataclass(frozen=True)
@@ -26,45 +35,15 @@ class Table:
     caption: str
     head: tuple[str, ...]
     rows: tuple[tuple[Cell, ...], ...]
-    align: str = ""  # l or r for each column; by default only the first column is aligned to the left
-
-    @property
-    def sides(self) -> str:
-        """The alignment of each column, l or r."""
-        return self.align or "l" + "r" * (len(self.head) - 1)
+    align: str  # l or r for each column
 
 
 @dataclass(frozen=True)
 class Text:
-    """A paragraph; a `lead` paragraph is emphasised."""
+    """Text in one of several forms; code with a title is folded under it."""
 
-    kind: ClassVar[str] = "text"
-    text: str
-    lead: bool = False
-
-
-@dataclass(frozen=True)
-class Items:
-    """A list of lines."""
-
-    kind: ClassVar[str] = "items"
-    lines: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Terms:
-    """Terms with their definitions."""
-
-    kind: ClassVar[str] = "terms"
-    pairs: tuple[tuple[str, str], ...]
-
-
-@dataclass(frozen=True)
-class Code:
-    """Preformatted text; where it has a title, it is folded under the title."""
-
-    kind: ClassVar[str] = "code"
-    text: str
+    kind: Literal["paragraph", "lead", "items", "terms", "code"]
+    content: str | Sequence[str] | Mapping[str, str]  # items: their lines; terms: their definitions
     title: str = ""
 
 
@@ -80,7 +59,7 @@ class Picture:
     png: bytes
 
 
-Block = Table | Text | Items | Terms | Code | Picture
+Block = Table | Text | Picture
 
 
 @dataclass(frozen=True)
@@ -101,10 +80,49 @@ class Document:
     title: str
     facts: tuple[str, ...]  # below the title
     sections: tuple[Section, ...]
-    colours: Mapping[str, int] = field(default_factory=dict)  # the number of each group's colour, by its name
+    colours: Mapping[str, int]  # the number of each group's colour, by its name
 
 
 def make_table(caption: str, rows: Sequence[Row], align: str = "") -> Table:
-    """A table from rows that all have the same columns."""
+    """A table from rows that all have the same columns; by default only the first is aligned to the left."""
     content = tuple(tuple(Cell(cell) if isinstance(cell, str) else cell for cell in row.values()) for row in rows)
-    return Table(caption, tuple(rows[0]) if rows else (), content, align)
+    head = tuple(rows[0]) if rows else ()
+    return Table(caption, head, content, align or "l" + "r" * (len(head) - 1))
+
+
+def render(template: str, **values: Any) -> str:
+    """Fill in a template; in HTML every value is escaped, in Markdown each one passes through a filter below."""
+    templates = Environment(
+        loader=PackageLoader("rlcb.report"),
+        autoescape=select_autoescape(["html"]),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    templates.filters |= {"number": number_text, "interval": interval_text, "mean_and_deviation": mean_and_deviation}
+    templates.filters |= {"inline": _inline, "line": _line, "fenced": _fenced, "summary": _summary}
+    return templates.get_template(template).render(**values)
+
+
+def _inline(text: str) -> str:
+    """Text for Markdown in which nothing is taken for markup, a link or the end of a cell."""
+    escaped = _MARKUP.sub(r"\\\1", escape(" ".join(text.split()), quote=False))
+    return escaped.replace("://", "&#58;//").replace("www.", "www&#46;")
+
+
+def _line(text: str) -> str:
+    """The same for text at the start of a line, which is not taken for a heading or a list."""
+    return _LINE_START.sub(lambda match: f"{match[1]}{match[2][:-1]}\\{match[2][-1]}", _inline(text))
+
+
+def _fenced(text: str) -> str:
+    """Code for Markdown between fences that are longer than any in the text."""
+    longest = max((len(ticks) for ticks in re.findall(r"`+", text)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return f"{fence}\n{text.rstrip()}\n{fence}"
+
+
+def _summary(text: str) -> str:
+    """Text for an HTML element inside Markdown."""
+    return escape(" ".join(text.split())).replace("`", "&#96;")

@@ -9,18 +9,11 @@ from xml.etree import ElementTree
 
 import numpy as np
 
-from rlcb.analysis.format import mean_and_interval
-from rlcb.analysis.plots import (
-    MOST_CURVES,
-    as_image,
-    figure_evaluation,
-    figure_fps,
-    figure_learning_curves,
-    figure_time_shares,
-)
+from rlcb.analysis import plots
 from rlcb.analysis.published import SOURCE, PublishedCurve, published_curve
 from rlcb.analysis.records import ComparableSet, Group
 from rlcb.analysis.statistics import Curve
+from rlcb.analysis.text import mean_and_interval
 from rlcb.report.document import Picture
 
 if TYPE_CHECKING:
@@ -48,27 +41,28 @@ class SetPictures:
         curves = [group.curves["reward_steps"] for group in groups if "reward_steps" in group.curves]
         if not curves:
             return
-        one = self.one
-        published = _published(one)
+        published = _published(self.one)
         several = any(curve.n > 1 for curve in curves)
         spread = "Lines: mean over seeds; bands: 95 % interval." if several else "One seed each, so without intervals."
         without = [group.label for group in groups if "reward_steps" not in group.curves]
-        missing = f" Without a curve, as a seed has no reward: {', '.join(without)}." if without else ""
-        task = f"{one.env}, {one.levels}" if one.levels else one.env
-        final = f"final reward: {_values(groups, 'final_reward')}"
-        figure = figure_learning_curves(groups, f"{task}: reward over steps", "steps", published, self.colours)
+        notes = spread + (f" Without a curve, as a seed has no reward: {', '.join(without)}." if without else "")
         about = _about(published, max(float(curve.x[-1]) for curve in curves)) if published else ""
-        caption = f"Mean reward of the last 100 episodes over environment steps. {spread}{missing}{about}"
-        yield self._picture("reward_steps", figure, f"Reward over steps; {final}", caption)
-        figure = figure_learning_curves(groups, f"{task}: reward over time", "hours", colours=self.colours)
-        caption = f"The same reward over wall-clock time. {spread}{missing}"
-        yield self._picture("reward_time", figure, f"Reward over time; {final}", caption)
+        task = f"{self.one.env}, {self.one.levels}" if self.one.levels else self.one.env
+        captions = {
+            "steps": f"Mean reward of the last 100 episodes over environment steps. {notes}{about}",
+            "time": f"The same reward over wall-clock time. {notes}",
+        }
+        for name, caption in captions.items():
+            title = f"{task}: reward over {name}"
+            figure = plots.figure_learning_curves(groups, title, name, published, self.colours)
+            alt = f"Reward over {name}; final reward: {_values(groups, 'final_reward')}"
+            yield self._picture(f"reward_{name}", figure, alt, caption)
 
     def fps(self) -> Iterator[Picture]:
         """The speed of each group."""
         groups = [group for group in self._drawn if group.metrics["average_fps"].n]
         if groups:
-            figure = figure_fps(groups, f"{self.one.env}: training speed", self.colours)
+            figure = plots.figure_fps(groups, f"{self.one.env}: training speed", self.colours)
             caption = "Environment steps per second of the whole training loop, mean over seeds."
             yield self._picture("fps", figure, f"Average FPS: {_values(groups, 'average_fps')}", caption)
 
@@ -78,7 +72,7 @@ class SetPictures:
         if groups:
             shares = [[f"{name} {100 * part:.0f} %" for name, part in one.time_shares.items()] for one in groups]
             values = "; ".join(f"{one.label}: {', '.join(parts)}" for one, parts in zip(groups, shares, strict=True))
-            figure = figure_time_shares(groups, f"{self.one.env}: where the time went")
+            figure = plots.figure_time_shares(groups, f"{self.one.env}: where the time went")
             caption = "Shares of the training time, mean over seeds; of parallel runs, mean over workers."
             yield self._picture("time", figure, f"Where the time went. {values}", caption)
 
@@ -87,7 +81,7 @@ class SetPictures:
         names = ("evaluation_train", "evaluation_unseen")
         groups = [group for group in self._drawn if any(group.metrics[name].n for name in names)]
         if groups:
-            figure = figure_evaluation(groups, f"{self.one.env}: evaluation after training", self.colours)
+            figure = plots.figure_evaluation(groups, f"{self.one.env}: evaluation after training", self.colours)
             caption = "Filled: levels that were trained on; hollow: levels never seen in training. The distance "
             caption += f"between them is the generalisation gap.{_published_gap(self.one)}"
             alt = f"Evaluated reward on unseen levels: {_values(groups, names[1])}"
@@ -95,13 +89,15 @@ class SetPictures:
 
     @property
     def _drawn(self) -> list[Group]:
-        return self.one.measured[:MOST_CURVES]
+        return self.one.measured[: plots.MOST_CURVES]
 
     def _picture(self, name: str, figure: "Figure", alt: str, caption: str) -> Picture:
         count = len(self.one.measured)
-        caption += f" Only the first {MOST_CURVES} of {count} groups are drawn." if count > MOST_CURVES else ""
+        caption += (
+            f" Only the first {plots.MOST_CURVES} of {count} groups are drawn." if count > plots.MOST_CURVES else ""
+        )
         name = f"{self.prefix}_{name}"
-        return Picture(name, alt, caption, inline_svg(figure, name, alt), as_image(figure))
+        return Picture(name, alt, caption, inline_svg(figure, name, alt), plots.as_image(figure))
 
 
 def _published(one: ComparableSet, unseen: bool = False) -> PublishedCurve | None:

@@ -1,34 +1,29 @@
 """The content of a report: which sections it has, in which order."""
 
+import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import yaml
 
-from rlcb.analysis.format import counted
 from rlcb.analysis.plots import MOST_CURVES
 from rlcb.analysis.records import ComparableSet, Comparison
 from rlcb.analysis.run import Run
-from rlcb.report.document import Block, Code, Document, Items, Section, Terms, Text, make_table
+from rlcb.analysis.text import counted, number_text, with_minus
+from rlcb.analysis.untrusted import number, plain, section
+from rlcb.report import tables
+from rlcb.report.document import Block, Cell, Document, Row, Section, Table, Text, make_table
 from rlcb.report.figures import SetPictures
-from rlcb.report.runs import machine_table, runs_table
-from rlcb.report.tables import (
-    difference_blocks,
-    evaluation_table,
-    game_table,
-    pair_table,
-    reaching_table,
-    set_table,
-    summary_table,
-    winner_table,
-)
 
 _MOST_DRAWN = 16  # sets with pictures: as many as there are games
 _MOST_VERDICTS = 4
 _MOST_NAMED = 5  # runs with the same reason
+_MOST_MACHINES = 6
+_OF_THE_RUN = ("num_workers", "num_threads", "device")  # part of `hardware`, but not of the machine
 _GLOSSARY = Path(__file__).with_name("templates") / "glossary.yaml"
 
 
@@ -46,27 +41,27 @@ def make_document(comparison: Comparison, origin: Origin) -> Document:
     """The whole report."""
     sets = comparison.sets
     labels = dict.fromkeys(group.label for one in sets for group in one.groups)
-    colours = {label: number for number, label in enumerate(labels)}
+    colours = {label: place for place, label in enumerate(labels)}
     sections = [Section("Verdict", "verdict", tuple(_verdict(comparison)))]
     if len(sets) > 1:
-        tables = (set_table(sets), *(game_table(scores) for scores in comparison.game_scores))
-        sections.append(Section("Overview", "overview", tables))
+        overview = (tables.set_table(sets), *(tables.game_table(scores) for scores in comparison.game_scores))
+        sections.append(Section("Overview", "overview", overview))
     # With more curves and sets each one shows less, so that the page stays small enough to open.
     num_curves = sum(min(len(one.groups), MOST_CURVES) for one in sets[:_MOST_DRAWN])
     points = max(40, min(200, 9000 // max(1, num_curves)))
     most_pairs = max(10, min(60, 240 // len(sets)))
-    for number, one in enumerate(sets, 1):
-        pictures = SetPictures(one, f"report_{number}", colours, points) if number <= _MOST_DRAWN else None
-        sections += _set_sections(one, number if len(sets) > 1 else None, pictures, most_pairs)
-    terms = Terms(tuple(yaml.safe_load(_GLOSSARY.read_text(encoding="utf-8")).items()))
-    more = Text("docs/metrics.md, which comes with the program, defines every number.")
+    for order, one in enumerate(sets, 1):
+        pictures = SetPictures(one, f"report_{order}", colours, points) if order <= _MOST_DRAWN else None
+        sections += _set_sections(one, order if len(sets) > 1 else None, pictures, most_pairs)
+    terms = Text("terms", yaml.safe_load(_GLOSSARY.read_text(encoding="utf-8")))
+    more = Text("paragraph", "docs/metrics.md, which comes with the program, defines every number.")
     sections += [
-        Section("Machine", "machine", (machine_table(origin.runs),)),
+        Section("Machine", "machine", (_machine_table(origin.runs),)),
         *_settings(sets),
         Section("Not part of the main comparison", "excluded", tuple(_excluded(comparison, origin))),
-        Section("All runs", "runs", (runs_table(comparison, origin.runs),)),
+        Section("All runs", "runs", (_runs_table(comparison, origin.runs),)),
         Section("How to read this", "reading", (terms, more)),
-        Section("How this was made", "command", (Code(origin.command),)),
+        Section("How this was made", "command", (Text("code", origin.command),)),
     ]
     games = list(dict.fromkeys(one.env for one in sets))
     algorithms = list(dict.fromkeys(run.algorithm.upper() for run in origin.runs))
@@ -83,51 +78,49 @@ def _verdict(comparison: Comparison) -> Iterator[Block]:
     """What the main set shows; with few finished sets, what each of them shows."""
     finished = [one for one in comparison.sets if one.finished]
     if not 1 < len(finished) <= _MOST_VERDICTS:
-        yield Text(comparison.verdict, lead=True)
+        yield Text("lead", comparison.verdict)
         return
     for one in finished:
-        yield Text(one.verdict, lead=True)
+        yield Text("lead", one.verdict)
     lost = sum(item.reason.startswith(("failed", "unfinished", "repeats")) for item in comparison.excluded)
     also = f" {counted(lost, 'run')} failed, did not finish or repeat another one." if lost else ""
-    yield Text(f"These {len(finished)} sets of runs are not comparable with each other.{also}")
+    yield Text("paragraph", f"These {len(finished)} sets of runs are not comparable with each other.{also}")
 
 
 def _set_sections(
-    one: ComparableSet, number: int | None, pictures: SetPictures | None, most_pairs: int
+    one: ComparableSet, order: int | None, pictures: SetPictures | None, most_pairs: int
 ) -> Iterator[Section]:
-    """A set's summary, then a section for each aspect; `number` is None for the only set of a report."""
-    evaluation: list[Block] = [Text("No run of this set has been evaluated; rlcb evaluate does that.")]
+    """A set's summary, then a section for each aspect; `order` is None for the only set of a report."""
+    evaluation: list[Block] = [Text("paragraph", "No run of this set has been evaluated; rlcb evaluate does that.")]
     if one.evaluated:
-        evaluation = [*(pictures.evaluation() if pictures else ()), evaluation_table(one)]
-    no_pair = Text("There is no pair of groups to test.")
-    no_threshold = Text("No threshold: no reward above that of the untrained policies is known.")
+        evaluation = [*(pictures.evaluation() if pictures else ()), tables.evaluation_table(one)]
     parts: list[tuple[str, str, Iterable[Block]]] = [
         ("Learning curves", "curves", pictures.learning() if pictures else ()),
         ("Speed", "speed", pictures.fps() if pictures else ()),
         ("Where the time went", "time", pictures.time() if pictures else ()),
         ("Evaluation and generalisation gap", "evaluation", evaluation),
-        ("All pairs", "pairs", [pair_table(one, most_pairs) or no_pair]),
-        ("Time to reward", "reaching", [reaching_table(one) or no_threshold]),
+        ("All pairs", "pairs", [tables.pair_table(one, most_pairs)]),
+        ("Time to reward", "reaching", [tables.reaching_table(one)]),
     ]
-    yield _summary(one, number, drawn=pictures is not None)
-    prefix, level = (f"set-{number}-", 2) if number else ("", 1)
+    yield _summary(one, order, drawn=pictures is not None)
+    prefix, level = (f"set-{order}-", 2) if order else ("", 1)
     for heading, anchor, content in parts:
         blocks = tuple(content)
         if blocks:
             yield Section(heading, prefix + anchor, blocks, level)
 
 
-def _summary(one: ComparableSet, number: int | None, drawn: bool) -> Section:
+def _summary(one: ComparableSet, order: int | None, drawn: bool) -> Section:
     """The verdict on a set, its groups and its winners."""
-    blocks: list[Block] = [] if drawn else [Text(f"Only the first {_MOST_DRAWN} sets have pictures.")]
-    blocks += [summary_table(one), *([winner_table(one)] if one.pairs else [])]
-    blocks += [Items(one.notes)] if one.notes else []
-    if not number:
-        return Section("Summary", "set-1", (Text(one.title), *blocks))
+    blocks: list[Block] = [] if drawn else [Text("paragraph", f"Only the first {_MOST_DRAWN} sets have pictures.")]
+    blocks += [tables.summary_table(one), *([tables.winner_table(one)] if one.pairs else [])]
+    blocks += [Text("items", one.notes)] if one.notes else []
+    if not order:
+        return Section("Summary", "set-1", (Text("paragraph", one.title), *blocks))
     verdict = one.verdict.removeprefix(f"{one.title}: ")
-    lead = Text(verdict[:1].upper() + verdict[1:])
-    short = f"{number}. {one.env}" + ("" if one.finished else ", unfinished")
-    return Section(f"{number}. {one.title}", f"set-{number}", (lead, *blocks), short=short)
+    lead = Text("paragraph", verdict[:1].upper() + verdict[1:])
+    short = f"{order}. {one.env}" + ("" if one.finished else ", unfinished")
+    return Section(f"{order}. {one.title}", f"set-{order}", (lead, *blocks), short=short)
 
 
 def _settings(sets: Sequence[ComparableSet]) -> Iterator[Section]:
@@ -135,13 +128,13 @@ def _settings(sets: Sequence[ComparableSet]) -> Iterator[Section]:
     several = len(sets) > 1
     if several:
         yield Section("Settings", "settings", ())
-    for number, one in enumerate(sets, 1):
-        blocks = list(difference_blocks(one))
+    for order, one in enumerate(sets, 1):
+        blocks = list(tables.difference_blocks(one))
         for group in one.measured:
             config = yaml.safe_dump(group.runs[0].config, sort_keys=False, allow_unicode=True)
             text = re.sub(r"[^\n\x20-\x7e\xa0-\uffff]", "?", config)
-            blocks.append(Code(text, f"{group.label}: all settings (seed {group.runs[0].seed})"))
-        title, anchor = (f"{number}. {one.title}", f"settings-{number}") if several else ("Settings", "settings")
+            blocks.append(Text("code", text, f"{group.label}: all settings (seed {group.runs[0].seed})"))
+        title, anchor = (f"{order}. {one.title}", f"settings-{order}") if several else ("Settings", "settings")
         yield Section(title, anchor, tuple(blocks), 2 if several else 1)
 
 
@@ -159,7 +152,74 @@ def _excluded(comparison: Comparison, origin: Origin) -> Iterator[Block]:
         caption = "Failed, unfinished, repeated or not comparable with the main set; sets of their own are shown above."
         yield make_table(caption, rows, "lrl")
     if origin.warnings:
-        yield Text("While reading:")
-        yield Items(tuple(origin.warnings))
+        yield Text("paragraph", "While reading:")
+        yield Text("items", origin.warnings)
     if not reasons and not origin.warnings:
-        yield Text("Every run is part of the comparison.")
+        yield Text("paragraph", "Every run is part of the comparison.")
+
+
+def _runs_table(comparison: Comparison, runs: Sequence[Run]) -> Table:
+    """A row for each run."""
+    places = comparison.places()
+    several = len(comparison.sets) > 1
+    rows: list[Row] = []
+    for run in runs:
+        order, label = places.get(run.name, (0, run.label))
+        rows.append(
+            {
+                "Run": run.name,
+                **({"Set": str(order or "–")} if several else {}),
+                "Group": Cell(label, group=order > 0),
+                "Seed": "–" if run.seed is None else str(run.seed),
+                "Status": run.status,
+                "Steps": number_text(run.metrics.total_timesteps, ",.0f"),
+                "Final reward": with_minus(number_text(run.metrics.final_reward, ".2f")),
+                "Average FPS": number_text(run.metrics.average_fps, ",.0f"),
+                "Remarks": "; ".join(text for text in (run.reason, *run.problems) if text) or "–",
+            }
+        )
+    caption = "Every run that could be read; runs.csv has more of each."
+    return make_table(caption, rows, "lrlrlrrrl" if several else "llrlrrrl")
+
+
+def _machine_table(runs: Sequence[Run]) -> Table:
+    """The machines that the runs describe, a column each."""
+    machines: dict[str, tuple[dict[str, Any], int]] = {}
+    for run in runs:
+        facts = {name: value for name, value in run.hardware.items() if name not in _OF_THE_RUN}
+        key = json.dumps(facts, sort_keys=True, default=str)
+        machines[key] = (facts, machines.get(key, (facts, 0))[1] + 1)
+    shown = list(machines.values())[:_MOST_MACHINES]
+    described = [_described(facts) if facts else {} for facts, _ in shown]
+    rows = [
+        (Cell(name), *(Cell(facts.get(name) or "not recorded") for facts in described))
+        for name in dict.fromkeys(name for facts in described for name in facts)
+    ]
+    caption = "Where the runs ran, as they recorded it."
+    if len(machines) > len(shown):
+        caption += f" The first {len(shown)} of {len(machines)} descriptions."
+    heads = ("", *(counted(count, "run") for _, count in shown))
+    return Table(caption, heads, tuple(rows), "l" * len(heads))
+
+
+def _described(facts: dict[str, Any]) -> dict[str, str]:
+    """The facts about a machine in words; empty where one is not recorded."""
+    quota, memory = number(facts.get("cgroup_quota")), number(facts.get("memory_gb"))
+    sets = facts.get("instruction_sets")
+    versions = {plain(name): plain(version) for name, version in section(facts, "versions").items()}
+    program = versions.pop("rlcb", "")
+    code = re.fullmatch(r"(.+)\+g([0-9a-f]+)(\.dirty)?", program)
+    if code:
+        program = f"{code[1]}, commit {code[2]}" + (", with uncommitted changes" if code[3] else "")
+    kinds = [kind for kind in ("physical", "logical", "usable") if number(facts.get(f"{kind}_cores")) is not None]
+    return {
+        "Processor": plain(facts.get("cpu")),
+        "Cores": ", ".join(f"{facts[f'{kind}_cores']} {kind}" for kind in kinds),
+        "Quota": f"{quota:g} cores" if quota else "none",
+        "Memory": f"{memory:g} GB" if memory else "",
+        "Instruction sets": ", ".join(plain(name) for name in sets) if isinstance(sets, list) else "",
+        "System": plain(facts.get("platform")),
+        "Python": plain(facts.get("python")),
+        "Packages": ", ".join(f"{name} {version}" for name, version in versions.items() if version),
+        "Code": program,
+    }

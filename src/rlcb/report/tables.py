@@ -1,82 +1,52 @@
 """The tables of the report about sets and their groups."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
-from rlcb.analysis.format import (
-    interval_text,
-    known_seeds,
-    listed,
-    metric_text,
-    number_text,
-    p_text,
-    setting_text,
-    with_minus,
-)
+from rlcb.analysis.grouping import setting_text
 from rlcb.analysis.metrics import METRIC
 from rlcb.analysis.records import NOT_SHOWN, ComparableSet, GameScores, Group, Pair
 from rlcb.analysis.statistics import Interval
+from rlcb.analysis.text import interval_text, known_seeds, listed, metric_text, number_text, p_text, with_minus
 from rlcb.analysis.untrusted import plain
 from rlcb.report.document import Block, Cell, Row, Table, Text, make_table
 
 _EVALUATION = ("evaluation_train", "evaluation_unseen", "generalization_gap")
 _MOST_DIFFERENCES = 12  # settings beside each other
+Columns = dict[str, str | Callable[[Group], Cell]]  # the name of a metric, or what makes the cell of a group
 
 
 def summary_table(one: ComparableSet) -> Table:
     """A row for each group with the most important metrics."""
     evaluated = [name for name in _EVALUATION if any(group.metrics[name].n for group in one.groups)]
     speedups = [f" Speed-up of {group.label}: over {group.speedup.baseline}." for group in one.groups if group.speedup]
-    rows = []
-    for group in one.groups:
-        reward = group.metrics["final_reward"]
-        row = {
-            "Group": group_cell(group.label),
-            "Seeds": _seeds(group),
-            "Final reward": _metric_cell(group, "final_reward"),
-            "Final reward, IQM": _interval_cell(number_text(reward.iqm, ".2f"), reward.iqm_interval, ".2f"),
-            "Average FPS": _metric_cell(group, "average_fps"),
-        }
-        if speedups:
-            row["Speed-up"] = _speedup(group)
-        row |= {METRIC[name].title: _metric_cell(group, name) for name in ("peak_memory_gb", *evaluated)}
-        rows.append(row)
+    columns: Columns = {"Seeds": _seeds, "Final reward": "final_reward", "Final reward, IQM": _reward_iqm}
+    columns |= {"Average FPS": "average_fps", **({"Speed-up": _speedup} if speedups else {})}
+    columns |= {METRIC[name].title: name for name in ("peak_memory_gb", *evaluated)}
     caption = "Means over seeds with 95 % intervals in brackets." + "".join(speedups)
     if evaluated:
         caption += f" Evaluation with {one.evaluation_policy} actions."
-    return make_table(caption, rows)
+    return _group_table(caption, one, columns)
 
 
 def evaluation_table(one: ComparableSet) -> Table:
     """Evaluated rewards and the gap between training levels and unseen ones."""
-    rows: list[Row] = [
-        {
-            "Group": group_cell(group.label),
-            "Seeds": str(max(group.metrics[name].n for name in _EVALUATION)),
-            "Training levels": _metric_cell(group, "evaluation_train"),
-            "Unseen levels": _metric_cell(group, "evaluation_unseen"),
-            "Gap": _metric_cell(group, "generalization_gap"),
-        }
-        for group in one.groups
-    ]
+    columns: Columns = {"Seeds": lambda group: Cell(str(max(group.metrics[name].n for name in _EVALUATION)))}
+    columns |= dict(zip(("Training levels", "Unseen levels", "Gap"), _EVALUATION, strict=True))
     caption = f"Mean reward per episode of the trained policies, {one.evaluation_policy} actions, with 95 % intervals "
-    return make_table(caption + "over seeds. Gap: training minus unseen levels, seed by seed.", rows)
+    return _group_table(caption + "over seeds. Gap: training minus unseen levels, seed by seed.", one, columns)
 
 
-def reaching_table(one: ComparableSet) -> Table | None:
-    """Steps and hours to the threshold, None without a threshold."""
+def reaching_table(one: ComparableSet) -> Block:
+    """Steps and hours to the threshold."""
     if one.threshold is None:
-        return None
-    rows: list[Row] = [
-        {
-            "Group": group_cell(group.label),
-            "Seeds that got there": f"{group.metrics['steps_to_reward'].n} of {len(group.runs)}",
-            "Steps": _metric_cell(group, "steps_to_reward"),
-            "Hours": _metric_cell(group, "hours_to_reward"),
-        }
-        for group in one.groups
-    ]
+        return Text("paragraph", "No threshold: no reward above that of the untrained policies is known.")
+    columns: Columns = {
+        "Seeds that got there": lambda group: Cell(f"{group.metrics['steps_to_reward'].n} of {len(group.runs)}"),
+        "Steps": "steps_to_reward",
+        "Hours": "hours_to_reward",
+    }
     caption = f"To a mean reward of {one.threshold:.2f} over 100 episodes. A mean is given only where all seeds got "
-    return make_table(caption + "there: leaving out those that did not would flatter.", rows)
+    return _group_table(caption + "there: leaving out those that did not would flatter.", one, columns)
 
 
 def difference_blocks(one: ComparableSet) -> Iterator[Block]:
@@ -85,16 +55,16 @@ def difference_blocks(one: ComparableSet) -> Iterator[Block]:
     known = dict.fromkeys(key for values in settings for key in values)
     keys = [key for key in known if len({values.get(key, "–") for values in settings}) > 1]
     if not keys:
-        yield Text("One group: nothing to tell apart." if len(one.groups) == 1 else "The groups differ in their mode.")
+        alone = len(one.groups) == 1
+        yield Text("paragraph", "One group: nothing to tell apart." if alone else "The groups differ in their mode.")
         return
-    shown, others = keys[:_MOST_DIFFERENCES], keys[_MOST_DIFFERENCES:]
-    rows = [
-        (group_cell(group.label), *(Cell(values.get(key, "–")) for key in shown))
-        for group, values in zip(one.groups, settings, strict=True)
-    ]
-    yield Table("Settings in which groups differ.", ("Group", *map(plain, shown)), tuple(rows))
-    if others:
-        yield Text(f"They differ further in: {', '.join(map(plain, others))}.")
+    rows = []
+    for group, values in zip(one.groups, settings, strict=True):
+        cells = {plain(key): Cell(values.get(key, "–")) for key in keys[:_MOST_DIFFERENCES]}
+        rows.append({"Group": Cell(group.label, group=True), **cells})
+    yield make_table("Settings in which groups differ.", rows)
+    if others := keys[_MOST_DIFFERENCES:]:
+        yield Text("paragraph", f"They differ further in: {', '.join(map(plain, others))}.")
 
 
 def set_table(sets: Sequence[ComparableSet]) -> Table:
@@ -118,7 +88,7 @@ def game_table(scores: GameScores) -> Table:
     count = len(scores.games)
     rows = []
     for one in scores.groups:
-        row = {"Group": group_cell(one.group), "Games": Cell(f"{len(one.scores)} of {count}")}
+        row = {"Group": Cell(one.group, group=True), "Games": Cell(f"{len(one.scores)} of {count}")}
         for title, value, interval in (("Mean", one.mean, one.mean_interval), ("IQM", one.iqm, one.iqm_interval)):
             known = _interval_cell(number_text(value, ".2f"), interval, ".2f")
             row[title] = Cell("n/a", "not all games") if value is None else known
@@ -132,16 +102,15 @@ def game_table(scores: GameScores) -> Table:
 
 def winner_table(one: ComparableSet) -> Table:
     """The winner on each metric that pairs are tested on, where there is one."""
-    bests = {name: _best(one, name) for name in dict.fromkeys(pair.metric for pair in one.pairs)}
     rows: list[Row] = [
         {
             "Metric": METRIC[name].title,
-            "Best mean": group_cell(best.label),
+            "Best mean": Cell(best.label, group=True),
             "Value": _metric_cell(best, name),
             "Winner": _winner(one, name),
         }
-        for name, best in bests.items()
-        if best
+        for name in dict.fromkeys(pair.metric for pair in one.pairs)
+        if (best := _best(one, name))
     ]
     caption = "A group wins only where the interval of its difference from every other group leaves zero out, after "
     return make_table(caption + "correction for the number of pairs.", rows, "llrl")
@@ -170,8 +139,8 @@ def _winner(one: ComparableSet, metric: str) -> Cell:
     return Cell("; ".join(parts))
 
 
-def pair_table(one: ComparableSet, most: int) -> Table | None:
-    """All pairs on all metrics; of more than `most` on a metric those with the lowest p; None without pairs."""
+def pair_table(one: ComparableSet, most: int) -> Block:
+    """All pairs on all metrics; of more than `most` on a metric those with the lowest p."""
     shown: list[Pair] = []
     count = 0
     for name in dict.fromkeys(pair.metric for pair in one.pairs):
@@ -181,7 +150,7 @@ def pair_table(one: ComparableSet, most: int) -> Table | None:
             pairs = sorted(pairs, key=lambda pair: (pair.holm_p is None, pair.holm_p or 0.0))[:most]
         shown += pairs
     if not shown:
-        return None
+        return Text("paragraph", "There is no pair of groups to test.")
     caption = "Welch’s test on the seeds’ values, with Holm’s correction for all pairs of a metric."
     if count > most:
         caption += f" The {most} clearest of {count:,} pairs for each metric; comparison.json has all of them."
@@ -202,9 +171,15 @@ def _pair_row(pair: Pair) -> Row:
     }
 
 
-def group_cell(label: str) -> Cell:
-    """The name of a group, marked with its colour."""
-    return Cell(label, group=True)
+def _group_table(caption: str, one: ComparableSet, columns: Columns) -> Table:
+    """A row for each group."""
+    rows = []
+    for group in one.groups:
+        row = {"Group": Cell(group.label, group=True)}
+        for title, cell in columns.items():
+            row[title] = _metric_cell(group, cell) if isinstance(cell, str) else cell(group)
+        rows.append(row)
+    return make_table(caption, rows)
 
 
 def _metric_cell(group: Group, metric: str) -> Cell:
@@ -222,6 +197,11 @@ def _interval_cell(text: str, interval: Interval | None, form: str) -> Cell:
 def _seeds(group: Group) -> Cell:
     failed = f"{len(group.failed)} failed" + ("" if group.valid else ": invalid") if group.failed else ""
     return Cell(str(len(group.runs)), failed)
+
+
+def _reward_iqm(group: Group) -> Cell:
+    reward = group.metrics["final_reward"]
+    return _interval_cell(number_text(reward.iqm, ".2f"), reward.iqm_interval, ".2f")
 
 
 def _speedup(group: Group) -> Cell:

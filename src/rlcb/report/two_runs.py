@@ -12,7 +12,7 @@ from rlcb.console import note, warn
 from rlcb.errors import UsageError
 from rlcb.files import write_whole
 from rlcb.report.compare import make_folder
-from rlcb.report.render import render
+from rlcb.report.document import render
 
 _MODES = ("sequential", "parallel")
 _ONE_SEED = "One seed each: intervals of the differences are n/a; rlcb compare takes any number of runs"
@@ -38,8 +38,9 @@ def compare_two(sequential: str | None, parallel: str | None, newest: Path | Non
     picture = figure_four_panels([group for one in sets for group in one.groups], title)
     report = output.with_name("comparison_report.txt")
     write_whole(output, as_image(picture, output.suffix.lower()))
-    write_whole(report, two_run_report(runs, {mode: given[mode] or run.name for mode, run in runs.items()}).encode())
-    print(two_run_table(runs), *remarks, f"Written: {output}", f"Written: {report}", sep="\n", flush=True)
+    table, text = two_run_texts(runs, {mode: given[mode] or run.name for mode, run in runs.items()})
+    write_whole(report, text.encode())
+    print(table, *remarks, f"Written: {output}", f"Written: {report}", sep="\n", flush=True)
     return 0
 
 
@@ -72,15 +73,11 @@ def _newest_runs(folder: Path) -> dict[str, Run]:
     return {newest.mode: newest, other.mode: other}
 
 
-def two_run_table(runs: Mapping[str, Run]) -> str:
-    """The table on screen, a column for each mode that there is a run of."""
-    return render("two_runs_table.txt", runs=runs, gains=_gains(runs))
-
-
-def two_run_report(runs: Mapping[str, Run], directories: Mapping[str, str]) -> str:
-    """The text of comparison_report.txt; `directories`: those of the runs, as they were given."""
-    remarks = [line for line in _remarks(runs) if line != _ONE_SEED]
-    return render("two_runs_report.txt", runs=runs, directories=directories, gains=_gains(runs), remarks=remarks)
+def two_run_texts(runs: Mapping[str, Run], directories: Mapping[str, str]) -> tuple[str, str]:
+    """The table on screen and comparison_report.txt; `directories`: those of the runs, as they were given."""
+    gains, remarks = _gains(runs), [line for line in _remarks(runs) if line != _ONE_SEED]
+    table = render("two_runs_table.txt", runs=runs, gains=gains)
+    return table, render("two_runs_report.txt", runs=runs, directories=directories, gains=gains, remarks=remarks)
 
 
 def _remarks(runs: Mapping[str, Run]) -> list[str]:

@@ -1,20 +1,18 @@
 """A benchmark: a matrix of training runs, then evaluation and report; can be interrupted anywhere and continued."""
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
-from rlcb.config.schema import Config
+from rlcb.config.load import Given
+from rlcb.config.plan import decided
 from rlcb.console import filled
 from rlcb.errors import RlcbError, UsageError
 from rlcb.signals import StopRequest
 from rlcb.suite.directory import check_room, event, has_plan, locked, refuse_differences, store, stored
-from rlcb.suite.display import Display, clock
 from rlcb.suite.settings import Suite, build_suite
-from rlcb.suite.work import Work
+from rlcb.suite.work import Display, Work, clock
 
 
-def benchmark(output: Path, file: Path | None, flags: Mapping[str, tuple[str, Any]]) -> int:
+def benchmark(output: Path, file: Path | None, flags: Given) -> int:
     """Do what is not done yet of a suite; returns the exit code. Without file and flags it continues the stored one."""
     stop = StopRequest("the current run finishes its update and saves, then the suite stops")
     stop.install()
@@ -47,16 +45,11 @@ def _agreed(output: Path, wanted: Suite | None) -> Suite:
             refuse_differences(output, suite, wanted)
         return suite
     assert wanted is not None
-    return Suite(wanted.settings, {pair: _divided(pair, config) for pair, config in wanted.configs.items()})
-
-
-def _divided(pair: str, config: Config) -> Config:
-    """The configuration with the number of workers measured, if it is to be: once, so that all runs have the same."""
-    if config.parallel.num_workers != "auto" or not pair.endswith("_parallel"):
-        return config
-    from rlcb.config.plan import decided
-
-    return decided(config)
+    configs = dict(wanted.configs)
+    for pair, config in wanted.configs.items():
+        if config.parallel.num_workers == "auto" and pair.endswith("_parallel"):
+            configs[pair] = decided(config)  # measured once, so that all runs have the same number of workers
+    return Suite(wanted.settings, configs)
 
 
 def _do(work: Work, stop: StopRequest, display: Display) -> int:

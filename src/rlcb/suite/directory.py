@@ -74,15 +74,19 @@ def runs_of(settings: SuiteConfig, output: Path) -> list[SuiteRun]:
     ]
 
 
+def _make(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ResourceError(f"{error.filename}: cannot be written to: {error.strerror}") from None
+
+
 @contextmanager
 def locked(output: Path) -> Iterator[None]:
     """Make the directory and lock it against other suites; the kernel drops the lock when this process ends."""
     if output.exists() and not output.is_dir():
         raise UsageError(f"--output-dir {output}: is a file")
-    try:
-        output.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ResourceError(f"{error.filename}: cannot be written to: {error.strerror}") from None
+    _make(output)
     descriptor, owner = take_lock(output / LOCK)
     if descriptor is None:
         raise UsageError(f"--output-dir {output}: a suite is running there ({owner}); choose another directory")
@@ -111,10 +115,7 @@ def config_path(output: Path, pair: str) -> Path:
 
 def store(output: Path, suite: Suite) -> None:
     """Store the plan; its settings come last, so that a plan with settings is complete."""
-    try:
-        config_path(output, "").parent.mkdir(exist_ok=True)
-    except OSError as error:
-        raise ResourceError(f"{error.filename}: cannot be written to: {error.strerror}") from None
+    _make(config_path(output, "").parent)
     for pair, config in suite.configs.items():
         head = "# For every run of this kind; --env and --seed are given to each.\n"
         write_whole(config_path(output, pair), (head + config.to_yaml()).encode())
@@ -129,27 +130,25 @@ def has_plan(output: Path) -> bool:
 
 def stored(output: Path) -> Suite:
     """The plan of the suite in a directory."""
-    settings = read_settings(output / _SETTINGS)
-    configs = {
-        f"{algorithm}_{mode}": build_config(
-            config_path(output, f"{algorithm}_{mode}"), {}, mode=mode, algorithm=algorithm
-        )
-        for algorithm, mode in settings.pairs
-    }
-    return Suite(settings, configs)
+    suite = Suite(read_settings(output / _SETTINGS), {})
+    for algorithm, mode in suite.settings.pairs:
+        pair = f"{algorithm}_{mode}"
+        suite.configs[pair] = build_config(config_path(output, pair), {}, mode=mode, algorithm=algorithm)
+    return suite
 
 
 def refuse_differences(output: Path, planned: Suite, wanted: Suite) -> None:
     """Raise UsageError if the suite that is wanted differs from the stored one, and name the differences."""
-    before, now = _flat(planned.settings), _flat(wanted.settings)
-    different = [
-        f"{key} {before.get(key, 'not set')} there, {now.get(key, 'not set')} now"
-        for key in {**before, **now}
-        if before.get(key) != now.get(key)
-    ]
+    there, here = (suite.settings.model_dump(exclude={"overrides"}) for suite in (planned, wanted))
+    different = _differences(there | planned.settings.overrides, here | wanted.settings.overrides)
     if not different:  # otherwise the configurations differ for that reason
         for pair, config in wanted.configs.items():
-            different += _differences(pair, planned.configs[pair].as_used(), config.as_used())
+            before, now = planned.configs[pair].as_used(), config.as_used()
+            if config.parallel.num_workers == "auto":  # these were decided when the suite began
+                decided = {"num_workers", "num_envs_per_worker", "num_learners"} & set(now["parallel"])
+                now["parallel"] |= {key: before["parallel"][key] for key in decided}
+            for section in now:
+                different += _differences(before[section], now[section], f"{pair}: {section}.")
     if different:
         more = f" and {len(different) - _SHOWN} more" if len(different) > _SHOWN else ""
         raise UsageError(
@@ -158,20 +157,11 @@ def refuse_differences(output: Path, planned: Suite, wanted: Suite) -> None:
         )
 
 
-def _flat(settings: SuiteConfig) -> dict[str, Any]:
-    return {**settings.model_dump(exclude={"overrides"}), **settings.overrides}
-
-
-def _differences(pair: str, before: dict[str, Any], now: dict[str, Any]) -> list[str]:
-    if now["parallel"]["num_workers"] == "auto":
-        decided = ("num_workers", "num_envs_per_worker", "num_learners")
-        measured = {key: before["parallel"][key] for key in decided if key in now["parallel"]}
-        now = {**now, "parallel": {**now["parallel"], **measured}}  # when the suite began
+def _differences(before: dict[str, Any], now: dict[str, Any], prefix: str = "") -> list[str]:
     return [
-        f"{pair}: {section}.{key} {before[section][key]} there, {value} now"
-        for section, values in now.items()
-        for key, value in values.items()
-        if before[section][key] != value
+        f"{prefix}{key} {before.get(key, 'not set')} there, {now.get(key, 'not set')} now"
+        for key in {**before, **now}
+        if before.get(key) != now.get(key)
     ]
 
 

@@ -1,15 +1,18 @@
 """A command of this program as a child process: its output goes to a file, and it is killed if this process dies."""
 
+import contextlib
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from rlcb.errors import ResourceError
-from rlcb.signals import die_with
+from rlcb.signals import StopRequest, die_with
 
+POLL_SECONDS = 0.5
 _TAIL_BYTES = 8192
 
 
@@ -34,21 +37,18 @@ class Child:
         except OSError as error:
             raise ResourceError(f"{error.filename or log}: cannot be written to: {error.strerror}") from None
         self._log = log
-        self._told = False
 
-    def ended(self, wait: float) -> bool:
-        """Wait at most so many seconds; whether the command has ended."""
-        try:
-            self._process.wait(wait)
-        except subprocess.TimeoutExpired:
-            return False
-        return True
-
-    def pass_on(self, number: int) -> None:
-        """Send a signal, the first time this is called: a second one would stop it in the middle of saving."""
-        if not self._told and self._process.poll() is None:
-            self._process.send_signal(number)
-        self._told = True
+    def until_end(self, stop: StopRequest) -> Iterator[float]:
+        """The seconds that it has run, again and again until its end; a signal is passed on to it."""
+        begun, told = time.monotonic(), False
+        while True:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(POLL_SECONDS)
+                return
+            if stop.signal is not None and not told:  # a second signal would stop it in the middle of saving
+                self._process.send_signal(stop.signal)
+                told = True
+            yield time.monotonic() - begun
 
     def reason(self) -> str | None:
         """Why it failed, once it has ended: the signal that killed it, or its last line; None: it did not fail."""
@@ -57,30 +57,23 @@ class Child:
             return None
         if code < 0:
             return f"killed by {signal.Signals(-code).name}"
-        words = self.last_line()
-        return f"exit code {code}" + (f": {words.split(': error: ', 1)[-1]}" if words else "")
+        words = self.last_line().split(": error: ", 1)[-1]
+        return f"exit code {code}: {words}" if words else f"exit code {code}"
 
     def last_line(self) -> str:
         """The last line with words in it that was printed so far."""
-        lines = [line for line in self._read(_TAIL_BYTES).splitlines() if any(map(str.isalnum, line))]
+        tail = self.output(self._log.stat().st_size - _TAIL_BYTES)
+        lines = [line for line in tail.splitlines() if any(map(str.isalnum, line))]
         return lines[-1].strip() if lines else ""
 
-    def output(self) -> str:
-        """Everything it has printed so far."""
-        return self._read(None)
-
-    def _read(self, at_most: int | None) -> str:
+    def output(self, since: int = 0) -> str:
+        """What it has printed so far, `since` a position in the log."""
         with self._log.open("rb") as file:
-            size = file.seek(0, os.SEEK_END)
-            file.seek(self._start if at_most is None else max(self._start, size - at_most))
+            file.seek(max(self._start, since))
             return file.read().decode(errors="replace")
 
 
-def main() -> None:
-    """In the child: PARENT_PID ARGUMENTS… Replace this program by the command; the bond to the parent remains."""
+if __name__ == "__main__":
+    # In the child: PARENT_PID ARGUMENTS… Replace this program by the command; the bond to the parent remains.
     die_with(int(sys.argv[1]))
     os.execv(sys.executable, [sys.executable, "-m", "rlcb", *sys.argv[2:]])
-
-
-if __name__ == "__main__":
-    main()

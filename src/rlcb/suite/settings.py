@@ -1,20 +1,20 @@
 """The settings of a benchmark suite, from its YAML file and flags, and the configuration of each pair of them."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, ValidationError
 
-from rlcb.config.load import build_config, meant
+from rlcb.config.load import Given, meant
 from rlcb.config.registry import ALGORITHMS, DEFAULT_ALGORITHM, MODES
 from rlcb.config.schema import Config, Section, Whole, all_keys, fields, setting
 from rlcb.config.yaml_file import read_yaml
 from rlcb.envs.families import canonical_env_name, short_name
 from rlcb.errors import UsageError
 from rlcb.run.metrics import want_tensorboard
-from rlcb.train import check_cluster, check_device
+from rlcb.train import check_hardware, new_config
 
 Sources = dict[str, str]  # setting → where it was given, as a message names it
 # Config keys that the suite decides itself, and the setting that does.
@@ -57,8 +57,8 @@ class SuiteConfig(Section):
 
     @property
     def pairs(self) -> list[tuple[str, str]]:
-        """The (algorithm, mode) pairs to run."""
-        return pairs_of(self.algorithms, self.modes)
+        """The (algorithm, mode) pairs to run; a mode that one algorithm lacks is left out for that one."""
+        return [(name, mode) for name in self.algorithms for mode in self.modes if mode in ALGORITHMS[name].modes]
 
 
 @dataclass(frozen=True)
@@ -69,20 +69,16 @@ class Suite:
     configs: dict[str, Config]
 
 
-def pairs_of(algorithms: list[str], modes: list[str]) -> list[tuple[str, str]]:
-    """All (algorithm, mode) pairs that exist; a mode that one algorithm lacks is left out for that one."""
-    return [(algorithm, mode) for algorithm in algorithms for mode in modes if mode in ALGORITHMS[algorithm].modes]
-
-
-def build_suite(path: Path | None, flags: Mapping[str, tuple[str, Any]]) -> Suite:
+def build_suite(path: Path | None, flags: Given) -> Suite:
     """Defaults, then the file, then `flags`: setting or config key → (the flag as typed, its value); all checked."""
-    values, source = _read(path) if path else ({}, {})
-    if values.get("overrides") is None:
-        values["overrides"] = {}
+    values, source = _read(path)
+    overrides = values["overrides"] = {} if values.get("overrides") is None else values["overrides"]
     for key, (flag, value) in flags.items():
         if key in PASSED_ON:
-            values["overrides"] = {**_as_mapping(values["overrides"], source), key: value}
-            source[f"overrides.{key}"] = flag
+            if not isinstance(overrides, dict):
+                valid = "config keys with their values"
+                raise UsageError(f"{source['overrides']}: {overrides!r} is not valid; must be {valid}")
+            overrides[key], source[f"overrides.{key}"] = value, flag
             continue
         if key in BUDGETS and not any(budget in flags for budget in BUDGETS if budget != key):
             values = {name: entry for name, entry in values.items() if name not in BUDGETS}
@@ -103,22 +99,18 @@ def _validated(values: dict[str, Any], source: Sources) -> SuiteConfig:
         first = error.errors()[0]
         key = str(first["loc"][0])
         valid = SuiteConfig.model_fields[key].description
-        raise UsageError(f"{source.get(key, key)}: {first['input']!r} is not valid; must be {valid}") from None
+        raise UsageError(f"{source[key]}: {first['input']!r} is not valid; must be {valid}") from None
     return _checked(settings, source)
 
 
-def _read(path: Path) -> tuple[dict[str, Any], Sources]:
-    values = read_yaml(path, "keys such as 'seeds:' and 'duration_hours:'")
+def _read(path: Path | None) -> tuple[dict[str, Any], Sources]:
+    """The values in a suite file, and what messages call each setting."""
+    known = SuiteConfig.model_fields
+    values = read_yaml(path, "keys such as 'seeds:' and 'duration_hours:'") if path else {}
     for key in values:
-        if key not in SuiteConfig.model_fields:
-            raise UsageError(f"{path}: unknown key {key}{meant(key, SuiteConfig.model_fields)}")
-    return values, {key: f"{path}: {key}" for key in values}
-
-
-def _as_mapping(value: Any, source: Sources) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise UsageError(f"{source['overrides']}: {value!r} is not valid; must be config keys with their values")
-    return value
+        if key not in known:
+            raise UsageError(f"{path}: unknown key {key}{meant(key, known)}")
+    return values, {key: f"{path}: {key}" if key in values else key for key in known}
 
 
 def _checked(settings: SuiteConfig, source: Sources) -> SuiteConfig:
@@ -129,9 +121,9 @@ def _checked(settings: SuiteConfig, source: Sources) -> SuiteConfig:
             if name not in names:
                 raise UsageError(f"{source[key]}: {name!r} does not exist{meant(name, names)}")
     for algorithm in settings.algorithms:
-        if not pairs_of([algorithm], settings.modes):
-            have = ", ".join(ALGORITHMS[algorithm].modes)
-            raise UsageError(f"{source.get('modes', 'modes')}: {algorithm} has none of these modes; it has {have}")
+        have = ALGORITHMS[algorithm].modes
+        if not set(have) & set(settings.modes):
+            raise UsageError(f"{source['modes']}: {algorithm} has none of these modes; it has {', '.join(have)}")
     if (settings.duration_hours is None) == (settings.total_timesteps is None):
         places = [source[key] for key in BUDGETS if getattr(settings, key) is not None]
         problem = f"{' and '.join(places)} exclude each other" if len(places) > 1 else "how long is not said"
@@ -140,7 +132,7 @@ def _checked(settings: SuiteConfig, source: Sources) -> SuiteConfig:
     try:
         games = [short_name(canonical_env_name(game)) for game in settings.games]
     except UsageError as error:
-        raise UsageError(f"{source.get('games', 'games')}: {error}") from None
+        raise UsageError(f"{source['games']}: {error}") from None
     settings = settings.model_copy(update={"games": games})
     for key in ("algorithms", "modes", "seeds", "games"):
         values = getattr(settings, key)
@@ -151,7 +143,7 @@ def _checked(settings: SuiteConfig, source: Sources) -> SuiteConfig:
 
 
 def _check_overrides(settings: SuiteConfig, source: Sources) -> None:
-    where = source.get("overrides", "overrides")
+    where = source["overrides"]
     for key in settings.overrides:
         if key in _DECIDED:
             raise UsageError(f"{where}.{key}: is decided by {_DECIDED[key]} in a suite")
@@ -175,7 +167,7 @@ def _keys_of(algorithm: str) -> set[str]:
 
 def _where(source: Sources, key: str) -> str:
     """Where an override was given."""
-    return source.get(f"overrides.{key}", f"{source.get('overrides', 'overrides')}.{key}")
+    return source.get(f"overrides.{key}", f"{source['overrides']}.{key}")
 
 
 def _build_configs(settings: SuiteConfig, source: Sources) -> dict[str, Config]:
@@ -184,14 +176,11 @@ def _build_configs(settings: SuiteConfig, source: Sources) -> dict[str, Config]:
     for algorithm, mode in settings.pairs:
         pair = f"{algorithm}_{mode}"
         given = settings.config.get(pair) if isinstance(settings.config, dict) else settings.config
-        usual = Path("config") / f"{pair}.yaml"
-        file = Path(given) if given else usual if usual.exists() else None
         for game in reversed(settings.games):
             changes = _changes(settings, source, algorithm, mode, game)
-            configs[pair] = build_config(file, changes, mode=mode, algorithm=algorithm)
+            configs[pair] = new_config(algorithm, mode, Path(given) if given else None, changes)
         want_tensorboard(configs[pair].logging.tensorboard)
-        check_device(configs[pair], mode)
-        check_cluster(configs[pair], mode)
+        check_hardware(configs[pair], mode)
     return configs
 
 
@@ -201,16 +190,15 @@ def _changes(
     """What the suite changes in a config file, as far as the algorithm has such keys, and where each was given."""
     budget = next(key for key in BUDGETS if getattr(settings, key) is not None)
     changes: dict[str, tuple[str, Any]] = {
-        "name": (source.get("games", "games"), game),
-        "seed": (source.get("seeds", "seeds"), settings.seeds[0]),
+        "name": (source["games"], game),
+        "seed": (source["seeds"], settings.seeds[0]),
         "duration_hours": (source[budget], settings.duration_hours),
         "checkpoint_dir": ("--output-dir", None),  # all of a run stays in its directory
         "log_dir": ("--output-dir", None),
     }
     if budget == "total_timesteps":
         changes[budget] = (source[budget], settings.total_timesteps)
-    known = _keys_of(algorithm)
-    known -= set(ON_A_CLUSTER) if mode == "sequential" else set()
+    known = _keys_of(algorithm) - set(ON_A_CLUSTER if mode == "sequential" else ())
     changes |= {key: (_where(source, key), value) for key, value in settings.overrides.items() if key in known}
     if mode == "parallel" and "num_envs" in changes:
         # A suite compares modes: num_envs is the total in each, whatever share the file gives a worker.

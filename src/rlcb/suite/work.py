@@ -1,24 +1,59 @@
-"""The work of a suite: its runs one after the other, then an evaluation of each and the report."""
+"""The work of a suite: its runs one after the other, then an evaluation of each and the report; what is shown of it."""
 
 import hashlib
 import json
+import sys
 import time
-from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from statistics import fmean
+from typing import TYPE_CHECKING
 
 from rlcb.config.schema import Config
+from rlcb.console import Screen
 from rlcb.envs.families import canonical_env_name, family_of
 from rlcb.errors import ResourceError
 from rlcb.signals import StopRequest
 from rlcb.suite.directory import Result, SuiteRun, config_path, event, in_use, result_of, resumable, runs_of
-from rlcb.suite.display import Display, clock, time_note
-from rlcb.suite.process import Child
+from rlcb.suite.process import POLL_SECONDS, Child
 from rlcb.suite.settings import Suite
 
-_POLL_SECONDS = 0.5
+if TYPE_CHECKING:
+    from rich.console import Console
+
 _START_UP = 10.0  # seconds from starting a run to its first update, roughly
 _GONE_SECONDS = 60.0  # how long to wait for the end of a training whose suite was killed
+
+
+class Display(Screen):
+    """Prints lines; on a terminal keeps two more below them, which are removed at the end."""
+
+    def __init__(self, console: "Console | None" = None):
+        self._area = None
+        if console or sys.stdout.isatty():
+            from rich.live import Live
+
+            self._area = Live(console=console, auto_refresh=False, transient=True)
+        super().__init__(self._area)
+
+    def show(self, phase: str, fraction: float, times: str, current: str) -> None:
+        """Redraw the bar: phase, share done, elapsed and remaining time, the current command's last line."""
+        if not self._area or not self._live:
+            return
+        from rich.console import Group
+        from rich.progress_bar import ProgressBar
+        from rich.table import Table
+        from rich.text import Text
+
+        row = Table.grid(padding=(0, 1))
+        share = min(max(fraction, 0.0), 1.0)
+        row.add_row(phase, ProgressBar(total=1.0, completed=share, width=24), f"{100 * share:.0f} %", times)
+        self._area.update(Group(row, Text(current, no_wrap=True, overflow="ellipsis")), refresh=True)
+
+
+def clock(seconds: float) -> str:
+    """Hours, minutes and seconds: 1:02:03."""
+    return str(timedelta(seconds=round(seconds)))
 
 
 class Work:
@@ -66,15 +101,20 @@ class Work:
                 self._rest()
             if self._stop.signal is not None:
                 return
-            self._train_one(label, run, self.runs[number:])
+            self._train_one(label, run, [later for later in self.runs[number:] if later not in self.results])
             rest = True
 
     def _train_one(self, label: str, run: SuiteRun, later: list[SuiteRun]) -> None:
         self._display.line(f"{label}: {'resumed' if resumable(run) else 'started'}, output in {run.log}")
-        later = [other for other in later if other not in self.results]
+        done = len(self.runs) - len(later) - 1
+        before, after = self.expected_seconds(run), self.seconds_left([run, *later])
         try:
             child = start_training(run, self.output)
-            self._watch_training(child, label, run, later)
+            for spent in child.until_end(self._stop):
+                part = min(spent / before, 1.0) if before else 0.0
+                left = None if after is None or before is None else after - min(spent, before)
+                share = (done + part) / len(self.runs)
+                self._display.show("Training", share, self._times(left), f"{label}: {child.last_line()}")
             reason = child.reason()
         except ResourceError as error:
             reason = str(error)
@@ -90,29 +130,12 @@ class Work:
             event(self.output, "run_failed", run=run.name, reason=reason)
             self._display.line(f"{label}: FAILED, {reason} ({self._times(self.seconds_left(later))})")
 
-    def _watch_training(self, child: Child, label: str, run: SuiteRun, later: list[SuiteRun]) -> None:
-        done = len(self.runs) - len(later) - 1
-        before, after = self.expected_seconds(run), self.seconds_left([run, *later])
-        for spent in self._until_end(child):
-            part = min(spent / before, 1.0) if before else 0.0
-            left = None if after is None or before is None else after - min(spent, before)
-            share = (done + part) / len(self.runs)
-            self._display.show("Training", share, self._times(left), f"{label}: {child.last_line()}")
-
-    def _until_end(self, child: Child) -> Iterator[float]:
-        """The seconds that a command has run, again and again until its end; a signal is passed on to it."""
-        begun = time.monotonic()
-        while not child.ended(_POLL_SECONDS):
-            if self._stop.signal is not None:
-                child.pass_on(self._stop.signal)
-            yield time.monotonic() - begun
-
     def _rest(self) -> None:
         """Pause so that the machine cools down; a signal ends the pause."""
         end = time.monotonic() + self.suite.settings.cool_down
         while self._stop.signal is None and (left := end - time.monotonic()) > 0:
             self._display.show("Training", 1 - len(self.unfinished) / len(self.runs), f"cooling down: {left:.0f} s", "")
-            time.sleep(min(left, _POLL_SECONDS))
+            time.sleep(min(left, POLL_SECONDS))
 
     def evaluate(self) -> None:
         """Evaluate the final checkpoint of every finished run that is not evaluated yet."""
@@ -156,13 +179,15 @@ class Work:
 
     def _wait_for(self, child: Child, phase: str, fraction: float, label: str) -> str | None:
         """Wait for a command's end; returns why it failed, or None."""
-        for _ in self._until_end(child):
-            elapsed = f"elapsed {clock(time.monotonic() - self._started)}"
-            self._display.show(phase, fraction, elapsed, f"{label}: {child.last_line()}")
+        for _ in child.until_end(self._stop):
+            self._display.show(phase, fraction, self._elapsed(), f"{label}: {child.last_line()}")
         return child.reason()
 
+    def _elapsed(self) -> str:
+        return f"elapsed {clock(time.monotonic() - self._started)}"
+
     def _times(self, left: float | None) -> str:
-        return time_note(time.monotonic() - self._started, left)
+        return f"{self._elapsed()}, " + ("time left not known yet" if left is None else f"about {clock(left)} left")
 
 
 def start_training(run: SuiteRun, output: Path) -> Child:

@@ -1,14 +1,68 @@
-"""What a comparison shows, in sentences: a group is called ahead only where a test supports it."""
+"""Values as text, on screen and in reports; and what a comparison shows, in sentences."""
 
 from collections.abc import Sequence
 
-from rlcb.analysis.format import counted, listed, mean_and_interval, metric_text
 from rlcb.analysis.metrics import METRIC
 from rlcb.analysis.records import NOT_SHOWN, ComparableSet, Excluded, Group, Pair
+from rlcb.analysis.statistics import Interval
 from rlcb.analysis.untrusted import plain
 
 _WORK = ("num_envs", "n_steps", "batch_size", "n_epochs", "network", "micro_batch_size")
 _ENOUGH_SEEDS = 5
+
+
+def number_text(value: float | None, form: str) -> str:
+    """A number in the given format, n/a where there is none."""
+    return "n/a" if value is None else format(value, form)
+
+
+def interval_text(interval: Interval | None, form: str) -> str:
+    """An interval in brackets, n/a where there is none."""
+    return f"[{interval[0]:{form}}, {interval[1]:{form}}]" if interval else "n/a"
+
+
+def metric_text(group: Group, metric: str) -> str:
+    """A group's mean of a metric."""
+    return number_text(group.metrics[metric].mean, METRIC[metric].form)
+
+
+def mean_and_interval(group: Group, metric: str) -> str:
+    """A group's mean of a metric, followed by its interval where there is one."""
+    mean, interval = metric_text(group, metric), group.metrics[metric].interval
+    return f"{mean} {interval_text(interval, METRIC[metric].form)}" if interval else mean
+
+
+def mean_and_deviation(group: Group, metric: str) -> str:
+    """A group's mean ± standard deviation over seeds, and how many seeds have a value if not all do."""
+    deviation, some = group.metrics[metric].std, known_seeds(group, metric)
+    spread = "" if deviation is None else f" ± {deviation:{METRIC[metric].form}}"
+    return f"{metric_text(group, metric)}{spread} {some}".rstrip()
+
+
+def known_seeds(group: Group, metric: str) -> str:
+    """How many of a group's seeds have a value, empty if all or none of them do."""
+    known, count = group.metrics[metric].n, len(group.runs)
+    return f"({known} of {count})" if 0 < known < count else ""
+
+
+def with_minus(text: str) -> str:
+    """Numbers with a minus sign instead of a hyphen, for pages: it is as wide as a plus sign."""
+    return text.replace("-", "−")
+
+
+def p_text(p: float | None) -> str:
+    """A p-value with four decimals."""
+    return "< 0.0001" if p is not None and p < 1e-4 else number_text(p, ".4f")
+
+
+def counted(count: float, noun: str) -> str:
+    """A number with its noun, which gets an s unless the number is one."""
+    return f"{count:g} {noun}{'' if count == 1 else 's'}"
+
+
+def listed(names: Sequence[str]) -> str:
+    """Names as in a sentence: a, b and c."""
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
 def verdict_overall(sets: Sequence[ComparableSet], excluded: Sequence[Excluded]) -> str:
@@ -91,7 +145,7 @@ def notes_on(one: ComparableSet) -> tuple[str, ...]:
     """What limits the conclusions from a set: failures, missing values, unequal work, few seeds, other versions."""
     notes = []
     for group in one.groups:
-        notes += [f"{group.label}: {fail.run} (seed {fail.seed}) failed: {fail.reason}" for fail in group.failed]
+        notes += [f"{group.label}: {run.name} (seed {run.seed}) failed: {run.reason}" for run in group.failed]
         if not group.valid:
             notes.append(f"{group.label}: invalid, {len(group.failed)} seeds failed")
         unknown = group.metrics["final_reward"].missing
