@@ -151,7 +151,7 @@ def parameter_server(rounds: int) -> None:
     """Print what a gradient takes the parameter server, from sending it to having the weights, one worker at a time."""
     from rlcb.cluster.connect import prepare
 
-    address = prepare("local")
+    address = prepare("local", insecure=False)
     import numpy as np
     import ray
 

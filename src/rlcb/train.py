@@ -1,6 +1,7 @@
 """From flags to a running training: configuration, checks, plan, run directory, execution."""
 
 import contextlib
+import time
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -57,7 +58,7 @@ def train(request: Request) -> int:
     from rlcb.flags import answered
 
     def work() -> int:
-        address = prepare(cluster)
+        address = prepare(cluster, config.parallel.insecure)
         prepare_process(1)  # other processes learn
         from rlcb.cluster.ray_pool import joined
 
@@ -65,7 +66,13 @@ def train(request: Request) -> int:
             stop.install()  # again: Ray replaces the signal handlers when it starts
             return _run(request, path, config, mode, stop, pool)
 
-    return guarded(lambda: answered(request.prog, work), f"go on with --resume {path}")
+    begun = time.time()
+
+    def hint() -> str:
+        is_there = request.resume or (path.exists() and path.stat().st_ctime >= begun)
+        return f"go on with --resume {path}" if is_there else "the run had not begun, and nothing was written"
+
+    return guarded(lambda: answered(request.prog, work), hint)
 
 
 # Configuration
@@ -137,7 +144,8 @@ def check_hardware(config: Config, mode: str) -> None:
         return
     if mode == "sequential":
         raise UsageError(f"--cluster {cluster}: a sequential run is one process; use --mode parallel for a cluster")
-    from rlcb.cluster.address import INSTALL, refuse_open, resolved
+    from rlcb.cluster.address import INSTALL, resolved
+    from rlcb.cluster.security import refuse_open
 
     if package_version("ray") is None:
         raise UsageError(f"--cluster {cluster}: Ray is not installed: {INSTALL}")

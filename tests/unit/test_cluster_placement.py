@@ -4,8 +4,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rlcb.cluster.address import Address, is_loopback, resolved
+from rlcb.cluster.address import Address, resolved
 from rlcb.cluster.placement import Place, spread
+from rlcb.cluster.security import is_loopback
 from rlcb.errors import UsageError
 
 if TYPE_CHECKING:

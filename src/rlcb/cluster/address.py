@@ -1,7 +1,6 @@
 """Which cluster a run goes to, and whether it may."""
 
 import contextlib
-import ipaddress
 import os
 import selectors
 import socket
@@ -50,35 +49,6 @@ def _parsed(text: str, where: str) -> Address:
     if not separator or not host or "/" in host or not port.isdigit() or not 0 < int(port) < 65536:
         raise UsageError(f"{where}: {text!r} is not valid; must be HOST:PORT (as in 10.0.0.1:6379), auto or local")
     return Address(host, int(port))
-
-
-def refuse_open(address: Address, insecure: bool) -> None:
-    """Refuse a cluster beyond this machine where nothing would be asked for a token."""
-    if address.host is None or insecure or has_token() or is_loopback(address.host):
-        return
-    raise UsageError(
-        f"--cluster {address}: not this machine, and there is no token: anybody there could run code here; "
-        "put the cluster's token into ~/.ray/auth_token or RAY_AUTH_TOKEN (see docs/cluster.md), or add --insecure"
-    )
-
-
-def has_token() -> bool:
-    """Whether Ray will find a token to show and to ask for."""
-    if os.environ.get("RAY_AUTH_MODE", "token").lower() != "token":
-        return False
-    if os.environ.get("RAY_AUTH_TOKEN", "").strip():
-        return True
-    path = Path(os.environ.get("RAY_AUTH_TOKEN_PATH") or Path.home() / ".ray" / "auth_token")
-    return path.is_file() and path.stat().st_size > 0
-
-
-def is_loopback(host: str) -> bool:
-    """Whether a host is this machine and nothing else; one that has no address is not."""
-    try:
-        found = {entry[4][0] for entry in socket.getaddrinfo(host, None)}
-    except OSError:
-        return False
-    return all(ipaddress.ip_address(str(one).split("%")[0]).is_loopback for one in found)
 
 
 def refuse_silent(address: Address, seconds: float = 5.0) -> None:

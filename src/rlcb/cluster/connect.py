@@ -5,12 +5,14 @@ import logging
 import os
 import secrets
 import signal
+import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from types import FrameType
 
-from rlcb.cluster.address import Address, has_token, refuse_silent, resolved
+from rlcb.cluster.address import Address, refuse_silent, resolved
+from rlcb.cluster.security import TOKEN_WANTED, agree_on_token, has_token
 from rlcb.config.schema import Config
 from rlcb.errors import WorkersLost
 from rlcb.hardware import usable_cpus
@@ -22,19 +24,21 @@ _SETTINGS = {
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # and a warning about it that is of no concern here
     "RAY_gcs_rpc_server_reconnect_timeout_s": "600",  # Ray ends the process then; this one notices earlier by itself
 }
-_LOOPBACK = "127.0.0.2"  # Ray takes 127.0.0.1 for a wish to be reached from outside
+_LOOPBACK = "127.0.0.1"
+_reapers: list["subprocess.Popen[bytes]"] = []
+MARK = "RLCB_LOCAL_CLUSTER"  # environment variable of all processes of a cluster that was started for a run
 
 
-def prepare(cluster: str) -> Address:
+def prepare(cluster: str, insecure: bool) -> Address:
     """Set up this process for a cluster, before Ray is imported: it reads its settings only then."""
     address = resolved(cluster)
     refuse_silent(address)
+    agree_on_token(address, insecure)
     for name, value in _SETTINGS.items():
         os.environ.setdefault(name, value)
-    if address.host is None and not has_token():
-        os.environ.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=secrets.token_hex(32))  # known to this run alone
-    elif has_token():
-        os.environ["RAY_AUTH_MODE"] = "token"
+    if address.host is None:
+        mode = {} if has_token() else {"RAY_AUTH_TOKEN": secrets.token_hex(32)}  # known to this run alone
+        os.environ.update(mode, RAY_AUTH_MODE="token")
     return address
 
 
@@ -48,6 +52,9 @@ def connected(config: Config, address: Address) -> Iterator[Address]:
     if address.host is None:
         cores = max(usable_cpus(), workers if isinstance(workers, int) else 1)
         options = {"address": "local", "num_cpus": cores, "include_dashboard": False, "_node_ip_address": _LOOPBACK}
+        # Ray would replace that by an address that can be reached from outside, and listen on all interfaces.
+        ray._private.services.resolve_ip_for_localhost = lambda host: host
+        _end_with_this_process()
     with _quiet() as stderr, _watchdog(address, stderr):
         try:
             # Ray would print every event of every node among this program's lines; they are in Ray's own logs.
@@ -67,6 +74,14 @@ def connected(config: Config, address: Address) -> Iterator[Address]:
         ray.shutdown()
 
 
+def _end_with_this_process() -> None:
+    """Have the cluster that is about to be started ended when this process ends, however that happens."""
+    os.environ[MARK] = secrets.token_hex(16)
+    command = [sys.executable, "-m", "rlcb.cluster.reaper", os.environ[MARK]]
+    reaper = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
+    _reapers.append(reaper)  # its standard input is open for as long as this process lives
+
+
 def _reason(error: Exception) -> str:
     """One line of what Ray says, with what to do about it."""
     text = " ".join(str(error).split())
@@ -74,10 +89,7 @@ def _reason(error: Exception) -> str:
     while cause is not None:  # what it says last is that there is no connection; why is further down
         lower, cause = f"{lower} {cause}".lower(), cause.__cause__ or cause.__context__
     if "token" in lower or "authenticat" in lower:
-        return (
-            "the cluster wants a token, and the one here is missing or another; copy the head's ~/.ray/auth_token "
-            "to this machine or set RAY_AUTH_TOKEN"
-        )
+        return TOKEN_WANTED
     if "version mismatch" in lower:
         return f"Ray or Python differ from the cluster's; install the same on all machines ({text[:200]})"
     return text[:300]
@@ -115,8 +127,8 @@ def _watchdog(address: Address, stderr: int) -> Iterator[None]:
         timer.cancel()
 
 
-def guarded(work: Callable[[], int], hint: str) -> int:
-    """Do the work in a process of its own and return its exit code; WorkersLost if it is cut off in the middle.
+def guarded(work: Callable[[], int], hint: Callable[[], str]) -> int:
+    """Do the work in a process of its own and return its exit code; WorkersLost, with a hint, if it is cut off.
 
     Ray ends the process that uses it when this machine's part of the cluster is lost.
     """
@@ -146,4 +158,4 @@ def guarded(work: Callable[[], int], hint: str) -> int:
     _, status = os.waitpid(child, 0)
     if finished:
         return os.waitstatus_to_exitcode(status)
-    raise WorkersLost(f"this machine's part of the cluster is gone; {hint}")
+    raise WorkersLost(f"this machine's part of the cluster is gone; {hint()}")
