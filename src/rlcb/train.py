@@ -11,9 +11,9 @@ from rlcb.config.load import Given, build_config
 from rlcb.config.plan import Plan, make_plan
 from rlcb.config.registry import ALGORITHMS, DEFAULT_ALGORITHM
 from rlcb.config.schema import Config
-from rlcb.console import filled, note
+from rlcb.console import filled, note, warn
 from rlcb.envs.families import family_of
-from rlcb.errors import ResourceError, RlcbError, UsageError
+from rlcb.errors import ResourceError, RlcbError, UsageError, WorkersLost
 from rlcb.hardware import package_version, prepare_process, resolve_device, usable_cpus
 from rlcb.run.directory import RunDirectory, check_space, checkpoint_bytes, create_run, open_run, read_run
 from rlcb.run.metrics import INSTALL_TENSORBOARD, want_tensorboard
@@ -27,6 +27,8 @@ RESUMABLE_KEYS = ("total_timesteps", "duration_hours", "log_interval", "save_int
                   "keep_checkpoints", "tensorboard", "device", "num_threads", "num_workers", "backend",
                   "worker_timeout", "cluster", "min_workers", "insecure", "num_learners", "num_slots",
                   "policy_update_frequency")  # fmt: skip
+
+_CLUSTER_ATTEMPTS = 3  # Ray may end the process that starts it, for instance when one of its calls fails
 
 
 @dataclass(frozen=True)
@@ -67,12 +69,14 @@ def train(request: Request) -> int:
             return _run(request, path, config, mode, stop, pool)
 
     begun = time.time()
-
-    def hint() -> str:
-        is_there = request.resume or (path.exists() and path.stat().st_ctime >= begun)
-        return f"go on with --resume {path}" if is_there else "the run had not begun, and nothing was written"
-
-    return guarded(lambda: answered(request.prog, work), hint)
+    for attempt in range(1, _CLUSTER_ATTEMPTS + 1):
+        code = guarded(lambda: answered(request.prog, work))
+        if code is not None:
+            return code
+        if request.resume or (path.exists() and path.stat().st_ctime >= begun):
+            raise WorkersLost(f"this machine's part of the cluster is gone; go on with --resume {path}")
+        warn(f"Ray ended before the run began (attempt {attempt} of {_CLUSTER_ATTEMPTS})")
+    raise WorkersLost(f"--cluster {cluster}: Ray could not be started; nothing was written; its logs are in /tmp/ray")
 
 
 # Configuration

@@ -22,6 +22,8 @@ _PATIENCE = 25.0  # seconds to connect in
 _SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # and a warning about it that is of no concern here
+    "RAY_task_actor_unavailable_retry_delay_base_ms": "50",  # a call that failed is repeated soon, not after seconds
+    "RAY_task_actor_unavailable_retry_max_delay_ms": "1000",
     "RAY_gcs_rpc_server_reconnect_timeout_s": "600",  # Ray ends the process then; this one notices earlier by itself
 }
 _LOOPBACK = "127.0.0.1"
@@ -127,8 +129,8 @@ def _watchdog(address: Address, stderr: int) -> Iterator[None]:
         timer.cancel()
 
 
-def guarded(work: Callable[[], int], hint: Callable[[], str]) -> int:
-    """Do the work in a process of its own and return its exit code; WorkersLost, with a hint, if it is cut off.
+def guarded(work: Callable[[], int]) -> int | None:
+    """Do the work in a process of its own and return its exit code; None if it was cut off in the middle.
 
     Ray ends the process that uses it when this machine's part of the cluster is lost.
     """
@@ -148,7 +150,10 @@ def guarded(work: Callable[[], int], hint: Callable[[], str]) -> int:
         os._exit(code)  # at once: what Ray would still do at the end may wait for what is gone
     os.close(writing)
 
+    passed_on: list[int] = []
+
     def pass_on(number: int, frame: FrameType | None) -> None:
+        passed_on.append(number)
         os.kill(child, number)
 
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -158,4 +163,4 @@ def guarded(work: Callable[[], int], hint: Callable[[], str]) -> int:
     _, status = os.waitpid(child, 0)
     if finished:
         return os.waitstatus_to_exitcode(status)
-    raise WorkersLost(f"this machine's part of the cluster is gone; {hint()}")
+    return 128 + passed_on[-1] if passed_on else None

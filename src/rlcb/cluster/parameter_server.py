@@ -34,7 +34,7 @@ class Answer:
     by_caller: int
 
 
-@ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1)
+@ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1, allow_out_of_order_execution=True)
 class ParameterServer:
     """Applies gradients in the order in which they come.
 

@@ -105,9 +105,9 @@ def node_context(channel: Mailbox, control: Control) -> "WorkerContext":
     )
 
 
-@ray.remote(concurrency_groups=_GROUPS, max_restarts=0, max_task_retries=-1)
+@ray.remote(concurrency_groups=_GROUPS, max_restarts=0, max_task_retries=-1, allow_out_of_order_execution=True)
 class WorkerActor:
-    """One worker on a node. Calls that Ray repeats do no harm."""
+    """One worker on a node. Ray may repeat calls and change their order: none must wait for one that failed."""
 
     def __init__(self, role: str, index: int, size: int, num_threads: int):
         """Set threads and allocator, before anything is unpacked that needs torch."""

@@ -21,6 +21,7 @@ from rlcb.comm.pool import Failed, WorkerDied, WorkerHandle
 from rlcb.comm.tickets import Filled, Ticket
 
 _PULSE_EVERY = 1.0  # seconds
+_MOST_PULSES = 10  # that may wait for an answer: one that is delayed must not delay the next
 _NUMBERS = itertools.count(1)
 
 
@@ -80,7 +81,7 @@ class RayWorker(WorkerHandle):
         self.channel = _Inbox()
         self.memory, self.cpu_seconds = 0, 0.0
         self._process: int | None = None  # the number of its process, once it is known
-        self._asked, self._waiting_for_pulse = 0.0, False
+        self._asked, self._pulses = 0.0, 0  # when it was asked for a pulse, and how many are not answered yet
         self._told = self._received = 0  # messages
         where = NodeAffinitySchedulingStrategy(place.node, soft=False)
         label = f"{control.label} {self.name} {next(_NUMBERS)}"  # as `ray list actors` shows it
@@ -151,18 +152,18 @@ class RayWorker(WorkerHandle):
 
     def ask_pulse(self) -> None:
         """Pass on what the supervisor's control page says, and have the worker's heartbeat sent here."""
-        self._asked, self._waiting_for_pulse = time.monotonic(), True
+        self._asked, self._pulses = time.monotonic(), self._pulses + 1
         pulse = self._actor.pulse.remote(self._control.generation, self._control.stop)
         pulse.future().add_done_callback(self._take_pulse)
 
     def silent_for(self) -> float:
         """Seconds since its heartbeat was last seen to move; asks for it, too, every so often."""
-        if not self._waiting_for_pulse and time.monotonic() - self._asked >= _PULSE_EVERY:
+        if time.monotonic() - self._asked >= _PULSE_EVERY and self._pulses < _MOST_PULSES:
             self.ask_pulse()
         return super().silent_for()
 
     def _take_pulse(self, future: Any) -> None:
-        self._waiting_for_pulse = False
+        self._pulses -= 1
         if future.exception() is None:
             beat, self.memory, self.cpu_seconds, self._process = future.result()
             self.note_beat(beat)
