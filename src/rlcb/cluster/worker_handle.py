@@ -17,8 +17,9 @@ from rlcb.cluster.placement import Place
 from rlcb.cluster.ray_worker import WorkerActor, kill_process, versions
 from rlcb.cluster.transport import SupervisorTransport
 from rlcb.comm.control import Control
-from rlcb.comm.pool import Failed, WorkerDied, WorkerHandle
+from rlcb.comm.pool import WorkerDied, WorkerHandle
 from rlcb.comm.tickets import Filled, Ticket
+from rlcb.errors import RlcbError
 
 _PULSE_EVERY = 1.0  # seconds
 _NUMBERS = itertools.count(1)
@@ -116,12 +117,12 @@ class RayWorker(WorkerHandle):
         if self.ended:
             raise WorkerDied(self, "ended")
         message, rollout = self.channel.take()
+        if isinstance(message, RlcbError):
+            raise message
         if isinstance(message, BaseException):
             raise self._died(message)
         self._received += 1
         self._ask()
-        if isinstance(message, Failed):
-            raise message.error()
         if isinstance(message, Filled) and self._transport:
             self._transport.take_over(message.ticket, rollout)
         return message

@@ -13,11 +13,10 @@ from typing import NoReturn
 from rlcb.comm.pool import WorkerDied, WorkerHandle
 from rlcb.comm.rollout_slots import SlotBook
 from rlcb.comm.tickets import Filled
-from rlcb.execution.job import Job
 from rlcb.execution.learner_group import ORDERS_AHEAD, LearnerGroup
 from rlcb.execution.messages import ActorSetup, Learned, SharedMemory, Started
 from rlcb.execution.schedule import Schedule, ending
-from rlcb.execution.supervisor import Supervisor, poll
+from rlcb.execution.supervisor import Job, Supervisor, poll
 from rlcb.run.state import RunState, SharedState, UpdateReport
 
 _ACTOR_TIMES = ("env", "acting", "waiting")
@@ -63,7 +62,7 @@ class ActorLearner:
         return ActorSetup(
             config=self.config,
             index=place,
-            incarnation=self._actors.incarnation(place),
+            incarnation=self._actors.incarnations[place],
             num_threads=1,
             num_envs=self.plan.envs_per_worker,
             num_slots=self.plan.num_slots,
@@ -133,10 +132,10 @@ class ActorLearner:
                 self._take(worker, message)
             self._learners.replace(died)
             return
-        self._actors.lose(died)
+        story = self._actors.lose(died)
         self._book.lost(worker.index)
         self._queue = deque(actor for actor in self._queue if actor is not worker)
-        if story := self._actors.hopeless(died):
+        if story:
             self._give_up(story)
 
     # Recording

@@ -18,10 +18,9 @@ from rlcb.comm.pool import WorkerDied, WorkerHandle
 from rlcb.comm.shared_parameters import SharedParameters, WorkCounter
 from rlcb.envs.families import spec_of
 from rlcb.envs.normalize import joined_moments
-from rlcb.execution.job import Job
-from rlcb.execution.messages import Applied, AsyncSetup, Go, OutOfWork, Started
+from rlcb.execution.messages import Applied, AsyncSetup, Go, Started, Waiting
 from rlcb.execution.schedule import Schedule, ending
-from rlcb.execution.supervisor import Supervisor, poll
+from rlcb.execution.supervisor import Job, Supervisor, poll
 from rlcb.execution.worker import make_policy
 from rlcb.learner import Learner
 from rlcb.run.state import Progress, RunState, SharedState, UpdateReport
@@ -73,7 +72,7 @@ class AsyncGradients:
         """The shared weights and moments, and a learner that only looks at them."""
         policy, generator = make_policy(self.config, spec_of(self.config.env)), torch.Generator()
         self._shared = SharedParameters(self._parameters, self._workers.control.arrivals, worker=None, create=True)
-        self._observer = Learner(policy, self._share, generator, self._shared.attach)
+        self._observer = Learner(policy, self._share, generator, self._shared)
         if checkpoint:
             self._observer.load(checkpoint.policy, checkpoint.optimizer)
             self._shared.publish()
@@ -82,7 +81,7 @@ class AsyncGradients:
         return AsyncSetup(
             config=self._share,
             index=place,
-            incarnation=self._workers.incarnation(place),
+            incarnation=self._workers.incarnations[place],
             num_threads=self.plan.threads,
             parameters=self._parameters,
             work=self._work.descriptor,
@@ -134,12 +133,11 @@ class AsyncGradients:
             self._workers.has_started(worker, message)
             if self._schedule is not None:
                 self._go(worker)  # in the place of one that died
-        elif isinstance(message, OutOfWork):
+        elif isinstance(message, Waiting):
             self._workers.idle.add(worker)
         else:
             assert isinstance(message, WorkerDied)
-            self._workers.lose(message)
-            if story := self._workers.hopeless(message):
+            if story := self._workers.lose(message):
                 self._give_up(story)
 
     def _stop_in_time(self, schedule: Schedule) -> None:

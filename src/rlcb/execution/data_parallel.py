@@ -14,9 +14,8 @@ from typing import NoReturn
 
 from rlcb.comm.pool import PoolLost, WorkerDied, WorkerHandle
 from rlcb.config.plan import largest_division
-from rlcb.execution.job import Job
 from rlcb.execution.messages import Assignment, Go, Started, Waiting, WorkerSetup
-from rlcb.execution.supervisor import Supervisor, poll
+from rlcb.execution.supervisor import Job, Supervisor, poll
 from rlcb.files import TEMPORARY, sweep
 from rlcb.run.state import RunState, Start, UpdateReport
 
@@ -176,12 +175,12 @@ class DataParallel:
     def _lose(self, died: WorkerDied) -> None:
         """A worker is gone: its group is broken up, and its place is vacant."""
         worker = died.worker
-        self._supervisor.lose(died)
+        story = self._supervisor.lose(died)
         self._waiting.discard(worker)
         if worker in self._group:
             self._break_up()
             self._waiting.discard(worker)
-        if story := self._supervisor.hopeless(died):
+        if story:
             self._give_up(story if self._zero is not None else f"{worker.name} could not be started: {died.how}")
 
     def _give_up(self, story: str) -> NoReturn:

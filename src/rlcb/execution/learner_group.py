@@ -10,9 +10,8 @@ from dataclasses import replace
 
 from rlcb.comm.pool import WorkerDied, WorkerPool
 from rlcb.comm.tickets import Ticket
-from rlcb.execution.job import Job
 from rlcb.execution.messages import GetShared, Learn, Learned, LearnerSetup, LearnerState, SharedMemory
-from rlcb.execution.supervisor import Supervisor, drain
+from rlcb.execution.supervisor import Job, Supervisor, drain
 from rlcb.run.state import Progress, SharedState
 
 ORDERS_AHEAD = 2  # updates that the learners know of: the one under way and the next
@@ -112,6 +111,6 @@ class LearnerGroup:
         self._job.recorder.note_loss(worker.name, died.how, supervisor.budget.add(_PLACE))
         for learner in list(supervisor.workers.values()):
             supervisor.remove(learner)
-        if supervisor.budget.exhausted(_PLACE):
-            supervisor.give_up(supervisor.budget.story(_PLACE, worker.name, died.how), None)
+        if story := supervisor.budget.exhausted(_PLACE, died):
+            supervisor.give_up(story, None)
         self._start()

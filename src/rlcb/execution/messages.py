@@ -5,10 +5,9 @@
 | worker (data-parallel) | `WorkerSetup`, `Assignment`, then `Go` | `Waiting`, `Started`, then an `UpdateReport` per update, until `Waiting` again |
 | actor | `ActorSetup`, tickets | `Started`, `Filled` |
 | learner | `LearnerSetup`, `Learn`, `GetShared` | `Started`; the first one also `Learned` and `SharedState` |
-| async_worker | `AsyncSetup`, `Go` | `Started`, `Applied` per gradient, `OutOfWork` |
+| async_worker | `AsyncSetup`, `Go` | `Started`, `Applied` per gradient, `Waiting` |
 
-A worker that cannot go on sends `pool.Failed`. Arrays are numpy's: torch would send tensors as open files, through a
-server.
+A worker that cannot go on sends its error. Arrays are numpy's: torch would send tensors as open files, through a server.
 """  # noqa: E501
 
 from dataclasses import dataclass
@@ -65,7 +64,7 @@ class Assignment:
 
 @dataclass(frozen=True)
 class Waiting:
-    """The worker has no group, or the one it had is broken; it waits for an `Assignment`."""
+    """The worker has nothing to do: no group, or one that is broken, or no rollouts are left."""
 
 
 @dataclass(frozen=True)
@@ -168,8 +167,3 @@ class Applied:
     episodes: list[Episode]
     lag: int  # gradients of others applied while this one was computed
     reward_moments: Moments
-
-
-@dataclass(frozen=True)
-class OutOfWork:
-    """Nothing is left to do, or the run was asked to end; the worker waits for `Go`."""

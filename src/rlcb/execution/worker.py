@@ -10,6 +10,7 @@ from torch import nn
 from rlcb.collector import Collector
 from rlcb.comm.control import no_heartbeat
 from rlcb.comm.process_group import ProcessGroup
+from rlcb.comm.shared_parameters import SharedParameters
 from rlcb.config.schema import Config
 from rlcb.console import note, warn
 from rlcb.envs.base import EnvSpec
@@ -17,7 +18,7 @@ from rlcb.envs.episodes import EpisodeCounter
 from rlcb.envs.families import make_env
 from rlcb.envs.normalize import RewardNormalizer
 from rlcb.errors import CheckpointUnusable
-from rlcb.learner import Attach, Learner
+from rlcb.learner import Learner
 from rlcb.networks import make_network
 from rlcb.run.state import Progress, SharedState, Start, WorkerState
 
@@ -33,10 +34,10 @@ class Worker:
         rank: int = 0,
         size: int = 1,
         seed_key: tuple[int, ...] | None = None,
-        attach: Attach | None = None,
+        shared: SharedParameters | None = None,
         heartbeat: Callable[[], None] = no_heartbeat,
     ):
-        """`seed_key`: which of the seed's random streams, by default those of the rank; `attach`: see Learner."""
+        """`seed_key`: which of the seed's random streams, by default those of the rank; `shared`: see Learner."""
         self.config, self.device, self.rank = config, device, rank
         self.num_envs = config.env.num_envs // size
         acting, learning, envs = seeds(config.env.seed, *(seed_key or (rank,)))
@@ -44,7 +45,7 @@ class Worker:
         self._learning = torch.Generator().manual_seed(learning)
         self.env = make_env(config.env, self.num_envs, envs, env_threads)
         policy = make_policy(config, self.env.spec).to(device)
-        self.learner = Learner(policy, config, self._learning, attach, heartbeat)
+        self.learner = Learner(policy, config, self._learning, shared, heartbeat)
         self._counter = EpisodeCounter(self.num_envs, first_env=rank * self.num_envs)
         self.collector = Collector(
             self.env, policy, config.training.n_steps, device, self._acting, self._counter, heartbeat
