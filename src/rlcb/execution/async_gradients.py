@@ -39,7 +39,6 @@ class AsyncGradients:
         self._work = WorkCounter(os.memfd_create("rlcb-work"))
         self._round: list[tuple[int, Applied]] = []  # gradients of the round under way, with their workers
         self._schedule: Schedule | None = None  # once everybody is ready
-        self._mark = self._round_seconds = 0.0
 
     def run(self, checkpoint: SharedState | None) -> None:
         """Start the workers, record what they report, replace those that die, until the run is over."""
@@ -95,21 +94,17 @@ class AsyncGradients:
         """Once all have said that they are ready, training is measured."""
         if not self._workers.all_ready:
             return
-        self._zero = time.perf_counter() - self.recorder.seconds
-        self._schedule = Schedule(self.config, self._zero)
-        self._mark = self._schedule.now()
+        self._schedule = Schedule(self.config, time.perf_counter() - self.recorder.seconds)
         self._record(self._schedule, None if self._before.env_steps else self._shared_state())
-        self._give_work()
+        self._give_work(self._schedule)
 
     # Working
 
-    def _give_work(self) -> None:
+    def _give_work(self, schedule: Schedule) -> None:
         """Count out the rollouts that are missing, and let everybody who is idle go for them."""
-        missing = self._missing()
-        if missing > 0:
-            self._work.offer(missing)
+        self._work.offer(max(self._missing(), 0))
         for worker in list(self._workers.idle):
-            self._go(worker)
+            self._go(worker, schedule)
 
     def _missing(self) -> int:
         """Rollouts that are still to be done."""
@@ -119,8 +114,8 @@ class AsyncGradients:
         done = self._progress.env_steps // self._share.rollout_size + len(self._round)
         return rounds * self.plan.num_workers - done
 
-    def _go(self, worker: WorkerHandle) -> None:
-        self._workers.send(worker, Go(self._workers.control.generation, self._zero))
+    def _go(self, worker: WorkerHandle, schedule: Schedule) -> None:
+        self._workers.send(worker, Go(self._workers.control.generation, schedule.zero))
 
     def _take(self, worker: WorkerHandle, message: object) -> None:
         if isinstance(message, Applied):
@@ -132,7 +127,7 @@ class AsyncGradients:
         elif isinstance(message, Started):
             self._workers.has_started(worker, message)
             if self._schedule is not None:
-                self._go(worker)  # in the place of one that died
+                self._go(worker, self._schedule)  # in the place of one that died
         elif isinstance(message, Waiting):
             self._workers.idle.add(worker)
         else:
@@ -147,14 +142,14 @@ class AsyncGradients:
             self._workers.control.request_stop()
 
     def _reached(self, schedule: Schedule) -> bool:
-        return schedule.reached(self._progress.env_steps, self._progress.updates, self._round_seconds)
+        return schedule.reached(self._progress.env_steps, self._progress.updates)
 
     def _end_or_go_on(self, schedule: Schedule) -> None:
         """When nobody has anything to do: end the run, or give out again what dead workers had taken on."""
         if len(self._workers.idle) < len(self._workers.workers):
             return
         if not self._workers.control.stop and self._missing() > 0:
-            self._give_work()
+            self._give_work(schedule)
             return
         if self._round:
             self._record_round()
@@ -178,8 +173,7 @@ class AsyncGradients:
             episodes += [episode._replace(t=episode.t + steps * seen[worker]) for episode in applied.episodes]
             seen[worker] += 1
         self._round = []
-        now = self._schedule.now()
-        self._round_seconds, self._mark = now - self._mark, now
+        self._schedule.lap()
         shared = self._shared_state() if self._schedule.save_due(self._progress.updates) else None
         self._record(self._schedule, shared, metrics=metrics, seconds=seconds, skipped_steps=skipped, episodes=episodes)
 
@@ -191,7 +185,7 @@ class AsyncGradients:
             shared=shared,
             ending=ending,
             fraction=schedule.fraction(self._progress.env_steps),
-            elapsed=self._round_seconds,
+            elapsed=schedule.update_seconds,
             **rest,
         )
         self.recorder.record([report])

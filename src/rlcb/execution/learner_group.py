@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from rlcb.comm.pool import WorkerDied, WorkerPool
 from rlcb.comm.tickets import Ticket
-from rlcb.execution.messages import GetShared, Learn, Learned, LearnerSetup, LearnerState, SharedMemory
+from rlcb.execution.messages import GetShared, Learn, Learned, LearnerSetup, SharedMemory
 from rlcb.execution.supervisor import Job, Supervisor, drain
 from rlcb.run.state import Progress, SharedState
 
@@ -29,7 +29,7 @@ class LearnerGroup:
         self.ordered = self.progress.updates  # updates ordered since the run began
         self.orders: deque[Learn] = deque()  # updates to do
         self._told = 0  # of which the learners know
-        self._previous: LearnerState | None = None  # where new learners go on from
+        self._previous: Learned | None = None  # where new learners go on from
         self._asked = False
         self.shared: SharedState | None = None  # the last state that was sent
         self._start()
@@ -81,7 +81,8 @@ class LearnerGroup:
         if not self._told:
             self.supervisor.idle.update(self.supervisor.workers.values())
         self.supervisor.budget.delivered(_PLACE)
-        self._previous, self.progress = learned.state, learned.state.progress
+        self._previous = replace(learned, report=replace(learned.report, shared=None))
+        self.progress = learned.report.progress
         return self.orders.popleft()
 
     def take_state(self, state: SharedState) -> None:

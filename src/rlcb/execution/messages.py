@@ -18,7 +18,7 @@ from rlcb.comm.tickets import Ticket
 from rlcb.config.schema import Config
 from rlcb.envs.episodes import Episode
 from rlcb.envs.normalize import Moments
-from rlcb.run.state import Progress, SharedState, Start
+from rlcb.run.state import SharedState, Start, UpdateReport
 
 
 @dataclass(frozen=True)
@@ -92,10 +92,10 @@ class ActorSetup:
 
 
 @dataclass(frozen=True)
-class LearnerState:
-    """What replaced learners go on from, beside the snapshot of weights and moments."""
+class Learned:
+    """An update is done; also what replaced learners go on from, beside the snapshot of weights and moments."""
 
-    progress: Progress
+    report: UpdateReport  # its times are for the supervisor to fill in
     reward_moments: Moments
     discounted_returns: list[float]
     incarnations: list[int]  # which process of each actor was learned from last
@@ -116,7 +116,7 @@ class LearnerSetup:
     generation: int
     dumps: Path
     checkpoint: SharedState | None  # what a resumed run goes on from
-    previous: LearnerState | None  # where the learners before these were
+    previous: Learned | None  # the last update of the learners before these
 
 
 @dataclass(frozen=True)
@@ -126,18 +126,6 @@ class Learn:
     tickets: tuple[Ticket, ...]
     learning_rate: float
     save: bool
-
-
-@dataclass(frozen=True)
-class Learned:
-    """An update is done."""
-
-    state: LearnerState
-    metrics: dict[str, Any]
-    seconds: dict[str, float]
-    skipped_steps: int
-    episodes: list[Episode]
-    shared: SharedState | None
 
 
 @dataclass(frozen=True)
