@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from rlcb.algorithms import algorithm_named
-from rlcb.algorithms.batch import Batch, Samples
+from rlcb.algorithms.returns import Batch, Samples
 from rlcb.comm.control import no_heartbeat
 from rlcb.comm.parameters import ReplicatedParameters, ShardedParameters
 from rlcb.comm.process_group import ProcessGroup, SharedMemoryGroup, SoloGroup

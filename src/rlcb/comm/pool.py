@@ -37,7 +37,7 @@ class WorkerDied(Exception):
 class WorkerHandle(ABC):
     """A worker, as its supervisor sees it: knows how long it has been silent; how to talk to it depends on the pool."""
 
-    channel: Any  # what to wait on for messages: `multiprocessing.connection.wait` takes it, and it has `poll`
+    channel: Any  # a Connection: what to wait on for messages
 
     def __init__(self, role: str, index: int):
         self.role, self.index = role, index
@@ -91,7 +91,7 @@ class LocalWorker(WorkerHandle):
                 pass_fds=(theirs.fileno(), control.descriptor, *descriptors),
                 process_group=0,  # Ctrl-C is for the supervisor, which tells its workers when to stop
             )
-            self.channel: Connection[Any, Any] = Connection(ours.detach())
+            self.channel = Connection(ours.detach())
         self.send(setup)
 
     def receive(self) -> Any:

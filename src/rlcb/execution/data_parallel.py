@@ -1,10 +1,8 @@
 """Data-parallel execution: worker processes that each act and learn on their share of the environments.
 
-Only gradients and a few sums cross between workers. Every so often all of them report their state, and the supervisor
-keeps the newest one that it has of all. When a worker dies or hangs, the others abandon the update under way, and all
-go back to that state, a new process in the place of the lost one. Where there is no room for one, or it takes long to
-start, the same environments are divided among fewer workers, and among more when there are more again; workers that
-are there already only get another rank then.
+Every so often all of them report their state, and the supervisor keeps the newest one that it has of all. When a worker
+dies or hangs, all go back to that state, a new process in its place. Where there is no room for one, or it takes long
+to start, the same environments are divided among fewer workers, and among more when there are more again.
 """
 
 import os

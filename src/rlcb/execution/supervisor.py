@@ -199,6 +199,6 @@ def poll(*supervisors: Supervisor, timeout: float = 0.1) -> list[tuple[WorkerHan
 
 def drain(worker: WorkerHandle) -> Iterator[Any]:
     """What a worker had sent before it was killed: that still counts."""
-    with contextlib.suppress(WorkerDied, NoRoom):
-        while worker.channel.poll():
+    with contextlib.suppress(WorkerDied):
+        while not worker.channel.closed and worker.channel.poll():
             yield worker.receive()

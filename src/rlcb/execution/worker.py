@@ -84,7 +84,14 @@ class Worker:
             if own.envs:
                 self.normalizer.running_return = np.array(own.discounted_returns, np.float64)
                 self._counter.load(own.episode_returns, own.episode_lengths)
-            self._load_random(own)
+            if own.acting_rng is None or own.learning_rng is None:
+                # The run was divided among another number of workers: new streams, different from those at its start.
+                acting, learning, _ = seeds(self.config.env.seed, self.rank, self.progress.updates)
+                self._acting.manual_seed(acting)
+                self._learning.manual_seed(learning)
+            else:
+                self._acting.set_state(torch.tensor(own.acting_rng))
+                self._learning.set_state(torch.tensor(own.learning_rng))
         except (TypeError, ValueError, RuntimeError) as error:
             raise misfit(error) from None
         if not own.envs:
@@ -94,16 +101,6 @@ class Worker:
         self.collector.observation = self.env.observe()
         if own.observation_digest not in (None, self._observation_digest()):
             warn(f"{self.config.env.name} did not come back to the state it was in: the run goes on, but not exactly")
-
-    def _load_random(self, own: WorkerState) -> None:
-        if own.acting_rng is None or own.learning_rng is None:
-            # The run was divided among another number of workers: new streams, different from those at its start.
-            acting, learning, _ = seeds(self.config.env.seed, self.rank, self.progress.updates)
-            self._acting.manual_seed(acting)
-            self._learning.manual_seed(learning)
-            return
-        self._acting.set_state(torch.tensor(own.acting_rng))
-        self._learning.set_state(torch.tensor(own.learning_rng))
 
     def _observation_digest(self) -> str:
         return hashlib.sha256(np.ascontiguousarray(self.collector.observation).tobytes()).hexdigest()
