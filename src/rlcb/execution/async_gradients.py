@@ -56,8 +56,7 @@ class AsyncGradients:
                 if self._schedule is None:
                     self._begin_when_ready()
                 else:
-                    self._stop_in_time(self._schedule)
-                    self._end_or_go_on(self._schedule)
+                    self._advance(self._schedule)
                 for worker, message in poll(self._workers):
                     self._take(worker, message)
         finally:
@@ -135,17 +134,11 @@ class AsyncGradients:
             if story := self._workers.lose(message):
                 self._give_up(story)
 
-    def _stop_in_time(self, schedule: Schedule) -> None:
-        """Ask the workers to stop after their current rollout: on a signal, or when the time is nearly over."""
-        timed = self.config.training.duration_hours is not None
-        if self.stop.signal is not None or (timed and self._reached(schedule)):
+    def _advance(self, schedule: Schedule) -> None:
+        """Ask the workers to stop in time; once all are idle, end the run or give out what dead ones had taken on."""
+        progress, timed = self._progress, self.config.training.duration_hours is not None
+        if self.stop.signal is not None or (timed and schedule.reached(progress.env_steps, progress.updates)):
             self._workers.control.request_stop()
-
-    def _reached(self, schedule: Schedule) -> bool:
-        return schedule.reached(self._progress.env_steps, self._progress.updates)
-
-    def _end_or_go_on(self, schedule: Schedule) -> None:
-        """When nobody has anything to do: end the run, or give out again what dead workers had taken on."""
         if len(self._workers.idle) < len(self._workers.workers):
             return
         if not self._workers.control.stop and self._missing() > 0:
@@ -153,7 +146,8 @@ class AsyncGradients:
             return
         if self._round:
             self._record_round()
-        how = ending(self._reached(schedule), self.stop.signal is not None) or "finished"
+        reached = schedule.reached(progress.env_steps, progress.updates)
+        how = ending(reached, self.stop.signal is not None) or "finished"
         self._record(schedule, self._shared_state(), ending=how)
 
     # Recording

@@ -55,10 +55,10 @@ class LearnerWorker:
 
     def __init__(self, setup: LearnerSetup, context: WorkerContext):
         self._setup, self.config = setup, setup.config
-        config, actors, each = setup.config, setup.num_actors, setup.envs_per_actor
+        config, actors, each = setup.config, setup.plan.num_workers, setup.plan.envs_per_worker
         spec, memory = spec_of(config.env), setup.memory
         self._incarnations = [0] * actors
-        self._slots = SlotMemory(memory.slots, setup.num_slots, config.training.n_steps, each, spec)
+        self._slots = SlotMemory(memory.slots, setup.plan.num_slots, config.training.n_steps, each, spec)
         self._normalizer = make_normalizer(config, actors * each)
         self._counters = [EpisodeCounter(each, first_env=actor * each) for actor in range(actors)]
         self.progress = Progress()
@@ -144,7 +144,7 @@ class LearnerWorker:
 
     def _parts(self, rollouts: int) -> list[tuple[int, slice]]:
         """Which environments of which of an update's rollouts this learner learns from."""
-        each, group = self._setup.envs_per_actor, self.group
+        each, group = self._setup.plan.envs_per_worker, self.group
         share = each * rollouts // group.size
         mine = range(group.rank * share, (group.rank + 1) * share)
         slices = [
@@ -154,7 +154,7 @@ class LearnerWorker:
 
     def _take_in(self, ticket: Ticket, rollout: Rollout, after: int) -> tuple[Tensor, list[Episode]]:
         """The scaled rewards of a rollout, and the episodes that ended in it, whose first step is number `after`."""
-        actor, each = ticket.actor, self._setup.envs_per_actor
+        actor, each = ticket.actor, self._setup.plan.envs_per_worker
         envs = slice(actor * each, (actor + 1) * each)
         if self._incarnations[actor] != ticket.incarnation:
             # A new process is a new actor: its environments began anew, so nothing of the old one's goes on in them.

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from rlcb.comm.tickets import Ticket
+from rlcb.config.plan import Plan
 from rlcb.config.schema import Config
 from rlcb.envs.episodes import Episode
 from rlcb.envs.normalize import Moments
@@ -109,9 +110,7 @@ class LearnerSetup:
     config: Config
     rank: int
     num_threads: int
-    num_actors: int
-    envs_per_actor: int
-    num_slots: int
+    plan: Plan
     memory: SharedMemory
     generation: int
     dumps: Path
