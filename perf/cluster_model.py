@@ -156,7 +156,7 @@ def parameter_server(rounds: int) -> None:
     import ray
 
     from rlcb.cluster.connect import connected
-    from rlcb.cluster.parameter_server import Caller, ParameterServer
+    from rlcb.cluster.parameter_server import ParameterServer
     from rlcb.comm.control import Control
     from rlcb.comm.shared_parameters import SharedParameters
     from rlcb.config.load import build_config
@@ -171,14 +171,14 @@ def parameter_server(rounds: int) -> None:
     shared = SharedParameters(parameters, control.arrivals, worker=None, create=True)
     import torch
 
-    Learner(make_policy(config, spec_of(config.env)), config, torch.Generator(), shared.attach)
+    Learner(make_policy(config, spec_of(config.env)), config, torch.Generator(), shared)
     setup = AsyncSetup(config, 0, 0, 1, parameters, work, Path(), 0, (0.0, 0.0, 0.0), (0,))
     with connected(config, address):
         there = ParameterServer.remote(setup, page, 1, os.getpid())  # type: ignore[attr-defined]
         gradient, seconds = np.ones(GRADIENT // 4, np.float32), []
         for number in range(rounds + 5):
             started = time.perf_counter()
-            ray.get(there.apply.remote(Caller(0, 0), number, gradient, 1e-6))
+            ray.get(there.apply.remote(0, 0, number, gradient, 1e-6))
             seconds.append(time.perf_counter() - started)
     print(f"a gradient and back: median {1000 * median(seconds[5:]):.2f} ms, least {1000 * min(seconds):.2f} ms")
 

@@ -32,13 +32,7 @@ class Collector:
         self.counter, self._alive = counter, alive
         self.episodes: list[Episode] = []
         self.env_seconds = self.acting_seconds = 0.0
-        self._own = make_rollout(
-            n_steps,
-            env.num_envs,
-            env.spec,
-            lambda shape, dtype: torch.empty(shape, dtype=dtype, device=device),
-            lambda shape, dtype: torch.empty(shape, dtype=dtype),
-        )
+        self._own = make_rollout(n_steps, env.num_envs, env.spec, device)
         # Pinned memory is what a GPU copies from without a detour.
         self._staging = torch.empty_like(self._own.observations[0], device="cpu", pin_memory=device == "cuda")
         self.observation = env.observe()

@@ -10,16 +10,16 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from rlcb.algorithms import algorithm_named
-from rlcb.algorithms.batch import Batch, Samples
+from rlcb.algorithms.returns import Batch, Samples
 from rlcb.comm.control import no_heartbeat
-from rlcb.comm.parameters import Parameters, make_parameters
-from rlcb.comm.process_group import ProcessGroup, SoloGroup
+from rlcb.comm.parameters import ReplicatedParameters, ShardedParameters
+from rlcb.comm.process_group import ProcessGroup, SharedMemoryGroup, SoloGroup
+from rlcb.comm.shared_parameters import SharedParameters
 from rlcb.config.schema import Config, TrainingConfig
 from rlcb.rollout import Rollout
 
 MOMENTS = {"adam": ("exp_avg", "exp_avg_sq"), "rmsprop": ("square_avg",)}  # what each keeps for a weight, in its words
 Arrays = dict[str, NDArray[Any]]
-Attach = Callable[[Tensor, list[Tensor]], Parameters]  # weights and moments → where they are kept
 
 
 @dataclass(frozen=True)
@@ -43,22 +43,29 @@ class Learner:
         policy: nn.Module,
         config: Config,
         generator: torch.Generator,
-        attach: Attach | None = None,
+        shared: SharedParameters | None = None,
         heartbeat: Callable[[], None] = no_heartbeat,
     ):
-        """Alone, until `join`; `attach`: where weights and moments are kept, by default in this process's memory."""
+        """Alone, until `join`; `shared`: where weights and moments are kept, by default in this process's memory."""
         self.policy, self.config, self.generator, self._heartbeat = policy, config, generator, heartbeat
         self.algorithm = algorithm_named(config.algorithm)
         self.weights = flattened(policy)
         self._moments = {name: torch.zeros_like(self.weights) for name in MOMENTS[config.training.optimizer]}
         self._steps = torch.zeros((), device=self.weights.device)
-        self.join(SoloGroup(), attach)
+        self.join(SoloGroup(), shared)
 
-    def join(self, group: ProcessGroup, attach: Attach | None = None) -> None:
+    def join(self, group: ProcessGroup, shared: SharedParameters | None = None) -> None:
         """Work in this group from now on; weights, moments and gradients go where its parameters are kept."""
         self.group, moments = group, list(self._moments.values())
-        self.parameters = attach(self.weights, moments) if attach else make_parameters(group, self.weights, moments)
-        kept = self.parameters
+        kept: ReplicatedParameters | ShardedParameters | SharedParameters
+        if shared is not None:
+            kept = shared
+            shared.attach(self.weights, moments)
+        elif isinstance(group, SharedMemoryGroup):
+            kept = ShardedParameters(group, self.weights, moments)
+        else:
+            kept = ReplicatedParameters(group, self.weights, moments)
+        self.parameters = kept
         self.weights, self.gradient = kept.weights, kept.gradient
         self._moments = dict(zip(self._moments, kept.moments, strict=True))
         self._policy_parameters = shapes = list(self.policy.parameters())

@@ -1,6 +1,5 @@
 """What acting leaves for learning."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -8,8 +7,6 @@ import torch
 from torch import Tensor
 
 from rlcb.envs.base import EnvSpec
-
-Allocate = Callable[[tuple[int, ...], torch.dtype], Tensor]
 
 
 @dataclass(frozen=True)
@@ -25,16 +22,16 @@ class Rollout:
     truncation_value: Tensor  # [T, B] value of what a time limit cut off, 0 elsewhere
 
 
-def make_rollout(n_steps: int, num_envs: int, spec: EnvSpec, allocate: Allocate, allocate_host: Allocate) -> Rollout:
-    """A rollout to fill; what environments give comes from `allocate_host`, all else from `allocate`."""
+def make_rollout(n_steps: int, num_envs: int, spec: EnvSpec, device: str = "cpu") -> Rollout:
+    """A rollout to fill; what environments give is in this machine's memory, all else on the device."""
     T, B = n_steps, num_envs
     pixels = torch.uint8 if spec.observation_dtype == np.uint8 else torch.float32
     return Rollout(
-        observations=allocate((T + 1, B, *spec.observation_shape), pixels),
-        actions=allocate((T, B), torch.int64),
-        log_probs=allocate((T, B), torch.float32),
-        values=allocate((T + 1, B), torch.float32),
-        rewards=allocate_host((T, B), torch.float32),
-        dones=allocate_host((T, B), torch.bool),
-        truncation_value=allocate_host((T, B), torch.float32),
+        observations=torch.empty((T + 1, B, *spec.observation_shape), dtype=pixels, device=device),
+        actions=torch.empty((T, B), dtype=torch.int64, device=device),
+        log_probs=torch.empty((T, B), dtype=torch.float32, device=device),
+        values=torch.empty((T + 1, B), dtype=torch.float32, device=device),
+        rewards=torch.empty((T, B), dtype=torch.float32),
+        dones=torch.empty((T, B), dtype=torch.bool),
+        truncation_value=torch.empty((T, B), dtype=torch.float32),
     )

@@ -173,7 +173,7 @@ def _run(
         _print_plan(run, config, plan)
         prepare_process(plan.threads)
         from rlcb.comm.pool import WorkerPool
-        from rlcb.execution.job import Job
+        from rlcb.execution.supervisor import Job
         from rlcb.run.recorder import Recorder
 
         execution = import_module(f"rlcb.execution.{plan.execution}")

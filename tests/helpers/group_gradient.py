@@ -13,8 +13,7 @@ from typing import Any
 
 import torch
 
-from rlcb.algorithms.batch import Samples
-from rlcb.algorithms.returns import make_samples
+from rlcb.algorithms.returns import Samples, make_samples
 from rlcb.comm.control import Control, no_heartbeat
 from rlcb.comm.process_group import SharedMemoryGroup
 from rlcb.config.load import build_config

@@ -44,7 +44,7 @@ def make_learner(control: Control, rank: int | None, descriptor: int) -> tuple[L
     torch.manual_seed(0)
     shared = SharedParameters(descriptor, control.arrivals, rank, create=rank is None)
     heartbeat = no_heartbeat if rank is None else Heartbeat(control, rank)
-    return Learner(Linear(), config, torch.Generator().manual_seed(0), shared.attach, heartbeat), shared
+    return Learner(Linear(), config, torch.Generator().manual_seed(0), shared, heartbeat), shared
 
 
 def make_rollout(seed: int) -> Rollout:

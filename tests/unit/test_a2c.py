@@ -13,7 +13,7 @@ from torch import nn
 
 from helpers.in_process import rlcb_here
 from rlcb.algorithms.a2c import ALGORITHM, STATISTICS, a2c_loss
-from rlcb.algorithms.batch import Samples
+from rlcb.algorithms.returns import Samples
 from rlcb.config.load import build_config
 from rlcb.config.schema import A2cConfig, Config
 from rlcb.learner import Learner

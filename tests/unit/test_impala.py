@@ -7,9 +7,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlcb.algorithms.batch import Unrolls
 from rlcb.algorithms.impala import ALGORITHM, STATISTICS, impala_loss
-from rlcb.algorithms.returns import make_unrolls, vtrace
+from rlcb.algorithms.returns import Unrolls, make_unrolls, vtrace
 from rlcb.config.schema import Config, ImpalaConfig, TrainingConfig
 from rlcb.learner import select, split
 from rlcb.rollout import Rollout

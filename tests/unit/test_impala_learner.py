@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 import torch
 
-from rlcb.algorithms.batch import Unrolls
 from rlcb.algorithms.impala import STATISTICS
+from rlcb.algorithms.returns import Unrolls
 from rlcb.config.load import build_config
 from rlcb.execution.worker import Worker
 from rlcb.learner import Learner, pieces_of, select

@@ -7,9 +7,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlcb.algorithms.batch import Samples
 from rlcb.algorithms.ppo import STATISTICS, ppo_loss
-from rlcb.algorithms.returns import make_samples
+from rlcb.algorithms.returns import Samples, make_samples
 from rlcb.config.load import build_config
 from rlcb.config.schema import Config, PpoConfig
 from rlcb.execution.worker import Worker

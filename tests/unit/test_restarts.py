@@ -1,6 +1,6 @@
 """When lost workers end a run."""
 
-from rlcb.comm.restarts import RestartBudget
+from rlcb.execution.supervisor import RestartBudget
 
 
 def test_workers_lost_one_after_the_other_are_not_all_lost_if_the_first_works_again() -> None:

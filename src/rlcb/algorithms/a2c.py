@@ -4,8 +4,7 @@ import torch
 from torch import Tensor
 
 from rlcb.algorithms import Algorithm
-from rlcb.algorithms.batch import Samples
-from rlcb.algorithms.returns import make_samples
+from rlcb.algorithms.returns import Samples, make_samples
 from rlcb.config.schema import Config
 
 STATISTICS = ("loss/total", "loss/policy", "loss/value", "loss/entropy")

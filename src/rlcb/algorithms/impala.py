@@ -4,8 +4,7 @@ import torch
 from torch import Tensor
 
 from rlcb.algorithms import Algorithm
-from rlcb.algorithms.batch import Unrolls
-from rlcb.algorithms.returns import make_unrolls, vtrace
+from rlcb.algorithms.returns import Unrolls, make_unrolls, vtrace
 from rlcb.config.schema import Config, ImpalaConfig
 
 STATISTICS = ("loss/total", "loss/policy", "loss/value", "loss/entropy", "policy/approx_kl",

@@ -1,11 +1,49 @@
-"""Returns and advantages: pure functions on time-major tensors [T, B], and the batches made with them."""
+"""Returns and advantages: pure functions on time-major tensors [T, B]; and the batches that an update learns from."""
+
+from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from rlcb.algorithms.batch import Samples, Unrolls
 from rlcb.config.schema import Config
 from rlcb.rollout import Rollout
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Samples [N] in any order; `log_probs` and `values` are those of the policy that acted."""
+
+    item_dim: ClassVar[int] = 0  # the dimension along which minibatches are drawn
+    observations: Tensor
+    actions: Tensor
+    log_probs: Tensor
+    values: Tensor
+    advantages: Tensor
+    returns: Tensor
+
+    def __len__(self) -> int:
+        return len(self.actions)
+
+
+@dataclass(frozen=True)
+class Unrolls:
+    """B environments over T steps: observations [T+1, B, …] with the one to bootstrap from, all else [T, B]."""
+
+    item_dim: ClassVar[int] = 1
+    observations: Tensor
+    actions: Tensor
+    log_probs: Tensor
+    rewards: Tensor
+    dones: Tensor
+    values: Tensor
+    returns: Tensor
+
+    def __len__(self) -> int:
+        return self.actions.shape[1]
+
+
+Batch = Samples | Unrolls
 
 
 def gae(rewards: Tensor, values: Tensor, dones: Tensor, gamma: float, gae_lambda: float) -> Tensor:

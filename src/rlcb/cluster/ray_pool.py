@@ -22,7 +22,7 @@ from rlcb.comm.control import Control
 from rlcb.comm.pool import NoRoom, PoolLost, WorkerHandle, WorkerPool
 from rlcb.config.registry import ALGORITHMS
 from rlcb.config.schema import Config
-from rlcb.execution.messages import ActorSetup, AsyncSetup, WorkerSetup
+from rlcb.execution.messages import ActorSetup, AsyncSetup
 
 _LOOKS_EVERY = 1.0  # seconds between looks at the nodes
 _SILENT = 10.0  # seconds without an answer before a node counts as lost, or the head, or this machine's part
@@ -68,7 +68,8 @@ class RayPool(WorkerPool):
         """See which nodes there are."""
         for entry in self._watch.nodes:
             cores = entry["Resources"].get("CPU", 0.0)
-            node = self._nodes.setdefault(entry["NodeID"], _Node(_name(entry), _door(entry), cores))
+            name = f"{entry['NodeManagerHostname']} ({entry['NodeID'][:6]})"
+            node = self._nodes.setdefault(entry["NodeID"], _Node(name, _door(entry), cores))
             node.cores = cores or node.cores
             node.alive = entry["Alive"] and node.door not in self._watch.unreachable
 
@@ -163,24 +164,21 @@ class RayPool(WorkerPool):
             raise NoRoom("no node of the cluster has a core to spare")
         place = self._plan[index]
         setup = replace(setup, num_threads=place.threads)
+        # What takes the place of shared memory:
         if isinstance(setup, ActorSetup):
             self._transport = self._transport or SupervisorTransport(setup)
-        worker = RayWorker(role, index, self._with_services(setup, control), control, place, self._transport)
-        self._workers.append(worker)
-        return worker
-
-    def _with_services(self, setup: Any, control: Control) -> Any:
-        """The set-up with what takes the place of shared memory on a cluster."""
-        if isinstance(setup, ActorSetup):
-            return replace(setup, memory=None)
-        if isinstance(setup, AsyncSetup):
+            setup = replace(setup, memory=None)
+        elif isinstance(setup, AsyncSetup):
             if self._server is None:
                 where = NodeAffinitySchedulingStrategy(self._here, soft=False)
                 options = ParameterServer.options(scheduling_strategy=where)  # type: ignore[attr-defined]
                 self._server = options.remote(setup, control.descriptor, control.size, os.getpid())
-            return replace(setup, server=self._server)
-        assert isinstance(setup, WorkerSetup)
-        return replace(setup, rendezvous=self._prefix)
+            setup = replace(setup, server=self._server)
+        else:
+            setup = replace(setup, rendezvous=self._prefix)
+        worker = RayWorker(role, index, setup, control, place, self._transport)
+        self._workers.append(worker)
+        return worker
 
     def _forget_ended(self) -> None:
         for worker in [worker for worker in self._workers if worker.ended]:
@@ -196,10 +194,6 @@ class RayPool(WorkerPool):
             if self._server is not None:
                 ray.kill(self._server)
             forget(self._prefix)
-
-
-def _name(entry: dict[str, Any]) -> str:
-    return f"{entry['NodeManagerHostname']} ({entry['NodeID'][:6]})"
 
 
 def _door(entry: dict[str, Any]) -> Address:

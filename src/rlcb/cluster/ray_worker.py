@@ -5,7 +5,6 @@ Nothing here imports torch before threads and allocator are set: torch reads its
 
 import contextlib
 import os
-import queue
 import tempfile
 import threading
 import time
@@ -19,6 +18,7 @@ import psutil
 import ray
 
 from rlcb.comm.control import Control
+from rlcb.errors import WorkersLost
 from rlcb.hardware import package_version, prepare_process
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class Mailbox:
     """
 
     def __init__(self) -> None:
-        self._incoming: queue.Queue[Any] = queue.Queue()
+        self._incoming: deque[Any] = deque()
         self._early: dict[int, Any] = {}  # by number: arrived before the one that comes first
         self._expected = 0  # number of the next message to take
         self._outgoing: deque[tuple[Any, Any]] = deque()  # the first of them has the number `_first`
@@ -51,16 +51,14 @@ class Mailbox:
 
     def recv(self) -> Any:
         """Wait for the next message."""
-        return self._incoming.get()
+        with self._changed:
+            self._changed.wait_for(lambda: self._incoming)
+            return self._incoming.popleft()
 
     def poll(self, timeout: float = 0.0) -> bool:
         """Whether there is a message, after at most so many seconds."""
-        deadline = time.monotonic() + timeout
-        while self._incoming.empty():
-            if time.monotonic() >= deadline:
-                return False
-            time.sleep(0.01)
-        return True
+        with self._changed:
+            return bool(self._changed.wait_for(lambda: self._incoming, timeout))
 
     def send(self, message: Any, payload: Any = None) -> None:
         """Leave a message; a `payload` stays in this node's memory until somebody wants it."""
@@ -74,8 +72,9 @@ class Mailbox:
             if number >= self._expected:
                 self._early[number] = message
             while self._expected in self._early:
-                self._incoming.put(self._early.pop(self._expected))
+                self._incoming.append(self._early.pop(self._expected))
                 self._expected += 1
+            self._changed.notify_all()
 
     def give_out(self, number: int) -> tuple[Any, Any]:
         """Wait for the worker's message of this number; those before it have been received."""
@@ -83,8 +82,7 @@ class Mailbox:
             while self._first < number and self._outgoing:
                 self._outgoing.popleft()
                 self._first += 1
-            while len(self._outgoing) <= number - self._first:
-                self._changed.wait()
+            self._changed.wait_for(lambda: len(self._outgoing) > number - self._first)
             received = number < self._first  # a repeated call, whose answer nobody waits for
             return (None, None) if received else self._outgoing[number - self._first]
 
@@ -128,8 +126,6 @@ class WorkerActor:
     @ray.method(concurrency_group="talk")
     def begin(self, expected: dict[str, str | None]) -> None:
         """Start the worker, unless it has been started or other versions are installed here."""
-        from rlcb.comm.pool import Failed
-
         if self._begun:
             return
         self._begun, mine = True, versions()
@@ -137,7 +133,7 @@ class WorkerActor:
         if other:
             name, node = other[0], ray.util.get_node_ip_address()
             words = f"node {node} has {name} {mine[name]}, this machine {expected[name]}; install the same on all nodes"
-            self._mail.send(Failed("WorkersLost", words))
+            self._mail.send(WorkersLost(words))
             return
         threading.Thread(target=self._work, daemon=True).start()
 

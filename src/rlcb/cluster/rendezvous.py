@@ -37,7 +37,7 @@ class ClusterStore(Store):
     def get(self, key: str) -> bytes:
         """The key's value, as soon as a rank has set it."""
         self.wait([key], _PATIENCE)
-        value: bytes = self._look(self._key(key))
+        value: bytes = self._look(key)
         return value
 
     def add(self, key: str, amount: int) -> int:
@@ -45,12 +45,12 @@ class ClusterStore(Store):
         if amount:
             self._added[key] = self._added.get(key, 0) + amount
             self.set(f"{key}/of/{self._rank}", str(self._added[key]))
-        parts = (self._look(self._key(f"{key}/of/{rank}")) for rank in range(self._size))
+        parts = (self._look(f"{key}/of/{rank}") for rank in range(self._size))
         return sum(int(part) for part in parts if part)
 
     def check(self, keys: list[str]) -> bool:
         """Whether all of the keys have been set."""
-        return all(self._look(self._key(key)) is not None for key in keys)
+        return all(self._look(key) is not None for key in keys)
 
     def wait(self, keys: list[str], timeout: timedelta = _PATIENCE) -> None:
         """Wait until all of the keys have been set."""
@@ -65,9 +65,8 @@ class ClusterStore(Store):
         """Forget a key; returns whether it was there."""
         return bool(_internal_kv_del(self._key(key), namespace=NAMESPACE))
 
-    @staticmethod
-    def _look(key: bytes) -> Any:
-        return _internal_kv_get(key, namespace=NAMESPACE)
+    def _look(self, key: str) -> Any:
+        return _internal_kv_get(self._key(key), namespace=NAMESPACE)
 
 
 def forget(prefix: str) -> None:

@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rlcb.comm.rollout_slots import SlotMemory
+from rlcb.comm.rollout_slots import RolloutTransport, SlotMemory
 from rlcb.comm.tickets import Filled, Ticket
 from rlcb.comm.versioned_weights import VersionedWeights
 from rlcb.envs.base import EnvSpec
@@ -18,18 +18,13 @@ from rlcb.networks import make_network
 from rlcb.rollout import Rollout, make_rollout
 
 
-class RemoteTransport:
+class RemoteTransport(RolloutTransport):
     """The actor's end: weights come with the ticket, the rollout goes with the answer."""
 
     def __init__(self, channel: Any, setup: ActorSetup, spec: EnvSpec):
         """`channel`: a Mailbox."""
-        self._channel = channel
-
-        def empty(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-            return torch.empty(shape, dtype=dtype)
-
-        self._rollout = make_rollout(setup.config.training.n_steps, setup.num_envs, spec, empty, empty)
-        self._version = -1
+        self._channel, self._version = channel, -1
+        self._rollout = make_rollout(setup.config.training.n_steps, setup.num_envs, spec)
 
     def take(self, weights: Tensor) -> Ticket:
         """Wait for a ticket and copy the policy that came with it, unless it is the one at hand."""
@@ -48,12 +43,7 @@ class RemoteTransport:
 
     def deliver(self, filled: Filled) -> None:
         """Put the rollout into the node's object store, from where the supervisor copies it."""
-        self._channel.send(filled, [tensor.numpy() for tensor in tensors_of(self._rollout)])
-
-
-def tensors_of(rollout: Rollout) -> list[Tensor]:
-    """What a rollout is made of, always in the same order."""
-    return [getattr(rollout, name) for name in rollout.__dataclass_fields__]
+        self._channel.send(filled, [tensor.numpy() for tensor in vars(self._rollout).values()])
 
 
 class SupervisorTransport:
@@ -78,6 +68,6 @@ class SupervisorTransport:
 
     def take_over(self, ticket: Ticket, arrays: list[NDArray[Any]]) -> None:
         """Copy a rollout into its slot, where the learners find it; that frees it in the object store."""
-        for tensor, array in zip(tensors_of(self._slots.begin(ticket)), arrays, strict=True):
+        for tensor, array in zip(vars(self._slots.begin(ticket)).values(), arrays, strict=True):
             np.copyto(tensor.numpy(), array)
         self._slots.finish(ticket)

@@ -2,11 +2,11 @@
 
 import itertools
 import os
-import select
 import threading
 import time
 from collections import deque
 from dataclasses import replace
+from multiprocessing import Pipe
 from typing import Any
 
 import ray
@@ -17,48 +17,13 @@ from rlcb.cluster.placement import Place
 from rlcb.cluster.ray_worker import WorkerActor, kill_process, versions
 from rlcb.cluster.transport import SupervisorTransport
 from rlcb.comm.control import Control
-from rlcb.comm.pool import Failed, WorkerDied, WorkerHandle
+from rlcb.comm.pool import WorkerDied, WorkerHandle
 from rlcb.comm.tickets import Filled, Ticket
+from rlcb.errors import RlcbError
 
 _PULSE_EVERY = 1.0  # seconds
 _MOST_PULSES = 10  # that may wait for an answer: one that is delayed must not delay the next
 _NUMBERS = itertools.count(1)
-
-
-class _Inbox:
-    """Messages as they arrive, with a descriptor that is readable while there are some."""
-
-    def __init__(self) -> None:
-        self._descriptor = os.eventfd(0, os.EFD_SEMAPHORE | os.EFD_NONBLOCK)
-        self._messages: deque[Any] = deque()
-        self._lock = threading.Lock()  # a descriptor that is closed may be another file's at once
-
-    def fileno(self) -> int:
-        """Readable when there is a message."""
-        return self._descriptor
-
-    def poll(self, timeout: float = 0.0) -> bool:
-        """Whether there is a message, after waiting for one for so many seconds."""
-        return self._descriptor < 0 or bool(select.select([self], [], [], timeout)[0])
-
-    def put(self, message: Any) -> None:
-        """Called from Ray's threads."""
-        with self._lock:
-            self._messages.append(message)
-            if self._descriptor >= 0:
-                os.eventfd_write(self._descriptor, 1)
-
-    def take(self) -> Any:
-        """The oldest message; there must be one."""
-        os.eventfd_read(self._descriptor)
-        return self._messages.popleft()
-
-    def close(self) -> None:
-        """No more messages are wanted."""
-        with self._lock:
-            descriptor, self._descriptor = self._descriptor, -1
-            if descriptor >= 0:
-                os.close(descriptor)
 
 
 class RayWorker(WorkerHandle):
@@ -78,7 +43,9 @@ class RayWorker(WorkerHandle):
         self.place, self._control, self._transport = place, control, transport
         self.cluster_is_gone = False  # nobody is left who could end it
         self.ended = self._node_is_lost = False
-        self.channel = _Inbox()
+        self._messages: deque[tuple[Any, Any]] = deque()  # that have arrived, each with a rollout or None
+        self.channel, self._bell = Pipe(duplex=False)  # a byte for each of them
+        self._lock = threading.Lock()  # a descriptor that is closed may be another file's at once
         self.memory, self.cpu_seconds = 0, 0.0
         self._process: int | None = None  # the number of its process, once it is known
         self._asked, self._pulses = 0.0, 0  # when it was asked for a pulse, and how many are not answered yet
@@ -92,6 +59,13 @@ class RayWorker(WorkerHandle):
         control.workers.append(self)
         self._ask()
 
+    def _put(self, message: Any, rollout: Any = None) -> None:
+        """A message has arrived; called from Ray's threads."""
+        with self._lock:
+            if not self.ended:
+                self._messages.append((message, rollout))
+                self._bell.send_bytes(b".")
+
     def _ask(self) -> None:
         """Have the next message sent here, and what belongs to it."""
         message, payload = self._actor.next.options(num_returns=2).remote(self._received)
@@ -99,30 +73,29 @@ class RayWorker(WorkerHandle):
         def arrived(future: Any) -> None:
             error = future.exception()
             if error:
-                self.channel.put((error, None))
+                self._put(error)
             elif isinstance(future.result(), Filled):
                 # Its rollout is fetched before it is told of: what waits for a node that is gone is not the supervisor.
                 payload.future().add_done_callback(lambda rollout: fetched(future.result(), rollout))
             else:
-                self.channel.put((future.result(), None))
+                self._put(future.result())
 
         def fetched(filled: Filled, rollout: Any) -> None:
             error = rollout.exception()
-            self.channel.put((error, None) if error else (filled, rollout.result()))
+            self._put(error or filled, None if error else rollout.result())
 
         message.future().add_done_callback(arrived)
 
     def receive(self) -> Any:
         """The next message that has arrived; an actor's rollout is in its slot then."""
-        if self.ended:
-            raise WorkerDied(self, "ended")
-        message, rollout = self.channel.take()
+        self.channel.recv_bytes()
+        message, rollout = self._messages.popleft()
+        if isinstance(message, RlcbError):
+            raise message
         if isinstance(message, BaseException):
             raise self._died(message)
         self._received += 1
         self._ask()
-        if isinstance(message, Failed):
-            raise message.error()
         if isinstance(message, Filled) and self._transport:
             self._transport.take_over(message.ticket, rollout)
         return message
@@ -140,7 +113,7 @@ class RayWorker(WorkerHandle):
         """Its node cannot be reached: have that received as its death, once."""
         if not self._node_is_lost:
             self._node_is_lost = True
-            self.channel.put((ConnectionError(how), None))
+            self._put(ConnectionError(how))
 
     def _died(self, error: BaseException) -> WorkerDied:
         """What an error of Ray's means for this worker; Ray has repeated calls for as long as the process lived."""
@@ -176,9 +149,11 @@ class RayWorker(WorkerHandle):
         """Make sure that it is gone."""
         if self.ended:
             return
-        self.ended = True
         self._control.workers.remove(self)
-        self.channel.close()
+        with self._lock:
+            self.ended = True
+            self.channel.close()
+            self._bell.close()
         if self.cluster_is_gone:
             return
         try:

@@ -5,10 +5,9 @@ aligned 64-bit integer, which processors write and read whole. Nothing but the b
 conclusions from the order of two words; that order is secured there.
 """
 
-import mmap
-import os
-
 import numpy as np
+
+from rlcb.comm.shared_memory import mapped
 
 _LINE = 8  # int64 per cache line: words of different writers must not share one
 
@@ -18,10 +17,8 @@ class Control:
 
     def __init__(self, descriptor: int, size: int):
         self.descriptor, self.size = descriptor, size
-        length = 8 * _LINE * (2 + 3 * size)
-        os.ftruncate(descriptor, max(os.fstat(descriptor).st_size, length))
-        self._memory = mmap.mmap(descriptor, length)
-        words = np.frombuffer(self._memory, np.int64).reshape(-1, _LINE)[:, 0]
+        memory = mapped(descriptor, 8 * _LINE * (2 + 3 * size))
+        words = np.frombuffer(memory, np.int64).reshape(-1, _LINE)[:, 0]
         self._common = words[:2]
         self.heartbeats = words[2 : 2 + size]  # one counter per worker
         self.arrivals = words[2 + size : 2 + 2 * size]  # one counter per worker: barriers reached, or gradients applied

@@ -5,30 +5,13 @@ A learner computes its gradient into `gradient`, calls `reduce` for the mean ove
 """
 
 import time
-from typing import Protocol
 
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from rlcb.comm.process_group import GlooGroup, ProcessGroup, SharedMemoryGroup, SoloGroup, vector_norm
-
-
-class Parameters(Protocol):
-    """Flat vectors that a learner works on."""
-
-    weights: Tensor  # what gradients are taken at
-    moments: list[Tensor]  # what the optimizer keeps for each weight
-    gradient: Tensor  # to compute this process's gradient into
-    moved: Tensor  # the vector that this process's optimizer moves, as far as its shard goes
-    shard: slice  # the entries of `moved` and `moments` that this process moves
-    reduced: Tensor  # the mean gradient of the shard, after `reduce`
-
-    def reduce(self) -> Tensor:
-        """Fill `reduced` with the shard's mean over all processes; returns the norm of the whole mean gradient."""
-
-    def apply(self, optimizer: Optimizer) -> None:
-        """Move the shard by `reduced`, and wait until `weights` are new as a whole."""
+from rlcb.comm.process_group import GlooGroup, SharedMemoryGroup, SoloGroup, vector_norm
+from rlcb.comm.shared_memory import mapped
 
 
 class ReplicatedParameters:
@@ -36,17 +19,18 @@ class ReplicatedParameters:
 
     def __init__(self, group: SoloGroup | GlooGroup, weights: Tensor, moments: list[Tensor]):
         self._group = group
-        self.weights = self.moved = weights
-        self.moments, self.shard = moments, slice(None)
-        self.gradient = self.reduced = torch.zeros_like(weights)
+        self.weights = self.moved = weights  # what gradients are taken at; what this process's optimizer moves
+        self.moments = moments  # what the optimizer keeps for each weight
+        self.shard = slice(None)  # the entries of `moved` and `moments` that this process moves
+        self.gradient = self.reduced = torch.zeros_like(weights)  # this process's gradient; the shard's mean one
 
     def reduce(self) -> Tensor:
-        """One all-reduce of the whole gradient."""
+        """Fill `reduced` with the shard's mean over all processes; returns the norm of the whole mean gradient."""
         self._group.all_reduce_mean(self.gradient)
         return vector_norm(self.gradient)
 
     def apply(self, optimizer: Optimizer) -> None:
-        """Move this copy; the others move theirs by the same gradient."""
+        """Move the shard by `reduced`, and wait until `weights` are new as a whole."""
         optimizer.step()
 
 
@@ -60,7 +44,7 @@ class ShardedParameters:
         """Every rank brings the same weights and moments; the shared ones begin with them."""
         P, N, start = group.size, weights.numel(), group.header_bytes
         vectors = P + 1 + len(moments)  # a gradient per rank, the weights, the moments
-        memory = group.map(start + 4 * N * vectors)
+        memory = mapped(group.descriptor, start + 4 * N * vectors)
         rows = torch.frombuffer(memory, dtype=torch.float32, offset=start, count=N * vectors).view(vectors, N)
         for row, vector in zip(rows[P:], (weights, *moments), strict=True):
             row.copy_(vector)
@@ -86,11 +70,3 @@ class ShardedParameters:
         """Move this rank's shard and wait for the others'."""
         optimizer.step()
         self._group.barrier()
-
-
-def make_parameters(group: ProcessGroup, weights: Tensor, moments: list[Tensor]) -> Parameters:
-    """The parameters of a learner in this group: sharded where ranks share memory, replicated elsewhere."""
-    if isinstance(group, SharedMemoryGroup):
-        return ShardedParameters(group, weights, moments)
-    assert isinstance(group, SoloGroup | GlooGroup)
-    return ReplicatedParameters(group, weights, moments)

@@ -9,12 +9,11 @@ import sys
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
 
-from rlcb import errors
 from rlcb.comm.control import Control
+from rlcb.errors import RlcbError
 
 _ENTRY = "rlcb.execution.entry"  # the program that every worker process runs
 
@@ -35,23 +34,10 @@ class WorkerDied(Exception):
         self.worker, self.how = worker, how
 
 
-@dataclass(frozen=True)
-class Failed:
-    """A worker's last message: it cannot go on, for a reason that the user must hear."""
-
-    kind: str  # a class of rlcb.errors
-    message: str
-
-    def error(self) -> errors.RlcbError:
-        """The failure as an exception."""
-        kind: type[errors.RlcbError] = getattr(errors, self.kind)
-        return kind(self.message)
-
-
 class WorkerHandle(ABC):
     """A worker, as its supervisor sees it: knows how long it has been silent; how to talk to it depends on the pool."""
 
-    channel: Any  # what to wait on for messages: `multiprocessing.connection.wait` takes it, and it has `poll`
+    channel: Any  # a Connection: what to wait on for messages
 
     def __init__(self, role: str, index: int):
         self.role, self.index = role, index
@@ -60,7 +46,7 @@ class WorkerHandle(ABC):
 
     @abstractmethod
     def receive(self) -> Any:
-        """The next message; a worker that is gone raises WorkerDied, one that cannot go on its own error."""
+        """The next message; a worker that is gone raises WorkerDied, one that cannot go on the error that it sent."""
 
     @abstractmethod
     def send(self, message: Any) -> None:
@@ -105,7 +91,7 @@ class LocalWorker(WorkerHandle):
                 pass_fds=(theirs.fileno(), control.descriptor, *descriptors),
                 process_group=0,  # Ctrl-C is for the supervisor, which tells its workers when to stop
             )
-            self.channel: Connection[Any, Any] = Connection(ours.detach())
+            self.channel = Connection(ours.detach())
         self.send(setup)
 
     def receive(self) -> Any:
@@ -116,8 +102,8 @@ class LocalWorker(WorkerHandle):
             code = self.process.wait()
             how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
             raise WorkerDied(self, how) from None
-        if isinstance(message, Failed):
-            raise message.error()
+        if isinstance(message, RlcbError):
+            raise message
         return message
 
     def send(self, message: Any) -> None:

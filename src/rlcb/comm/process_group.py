@@ -4,23 +4,22 @@ Every rank calls the same operations in the same order and gets bit-identical re
 A group of one does nothing, so a sequential run is a group of one.
 
 Memory model of `SharedMemoryGroup`: a rank writes its numbers, then its arrival counter; the others wait for the
-counters, then read the numbers. See `memory_order` for what that relies on.
+counters, then read the numbers. See `shared_memory` for what that relies on.
 """
 
-import mmap
 import os
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from rlcb.comm.control import Control
-from rlcb.comm.memory_order import fence
+from rlcb.comm.shared_memory import fence, mapped
 
 _SMALL = 512  # float64 values that cross at a time in `sum`
 _TURN = 0.05  # seconds to wait for gloo at a time
@@ -49,20 +48,6 @@ class CommSeconds:
         self.reduce = self.wait = 0.0
 
 
-class ProcessGroup(Protocol):
-    """What a worker needs of the others."""
-
-    rank: int
-    size: int
-    seconds: CommSeconds
-
-    def sum(self, values: Tensor) -> Tensor:
-        """The sum of a float64 tensor over all ranks."""
-
-    def leave(self) -> None:
-        """Release what the group holds, whether it is whole or broken."""
-
-
 class SoloGroup:
     """A group of one."""
 
@@ -75,11 +60,8 @@ class SoloGroup:
         """The mean of one vector is the vector."""
 
     def sum(self, values: Tensor) -> Tensor:
-        """The sum of one is itself."""
+        """The sum of a float64 tensor over all ranks."""
         return values
-
-    def leave(self) -> None:
-        """Nothing is held."""
 
 
 class SharedMemoryGroup:
@@ -92,14 +74,8 @@ class SharedMemoryGroup:
         self._control, self._generation, self._heartbeat = control, generation, heartbeat
         self._arrived = generation << 32  # arrivals of an earlier generation can never be mistaken for this one's
         self.header_bytes = 8 * _SMALL * self.size
-        memory = self.map(self.header_bytes)
+        memory = mapped(descriptor, self.header_bytes)
         self._small = torch.frombuffer(memory, dtype=torch.float64, count=_SMALL * self.size).view(self.size, _SMALL)
-
-    def map(self, length: int) -> mmap.mmap:
-        """Map the first bytes of the group's memory, which grows to that length."""
-        if os.fstat(self.descriptor).st_size < length:
-            os.ftruncate(self.descriptor, length)  # the same length from every rank, whoever comes first
-        return mmap.mmap(self.descriptor, length)
 
     def sum(self, values: Tensor) -> Tensor:
         """Every rank writes its values, then every rank adds all of them up."""
@@ -136,9 +112,6 @@ class SharedMemoryGroup:
                 raise GroupBroken
         fence()
         self.seconds.wait += time.perf_counter() - started
-
-    def leave(self) -> None:
-        """The memory is unmapped with the object."""
 
 
 class GlooGroup:
@@ -209,6 +182,9 @@ class GlooGroup:
     def leave(self) -> None:
         """Close the sockets, unless an operation that was abandoned still uses them."""
         self._gloo = None
+
+
+ProcessGroup = SoloGroup | SharedMemoryGroup | GlooGroup
 
 
 def vector_norm(vector: Tensor) -> Tensor:

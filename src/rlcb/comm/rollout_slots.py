@@ -8,18 +8,16 @@ of sender and receiver. Two stamps, written before and after the content, are a 
 reader refuses a slot whose stamps are not its ticket's.
 """
 
-import math
-import mmap
-import os
 from collections import deque
 from dataclasses import replace
-from multiprocessing.connection import Connection
-from typing import Any, Protocol
+from itertools import accumulate
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from rlcb.comm.shared_memory import mapped
 from rlcb.comm.tickets import Filled, Ticket
 from rlcb.comm.versioned_weights import VersionedWeights
 from rlcb.envs.base import EnvSpec
@@ -99,27 +97,18 @@ class SlotMemory:
     """The slots themselves, in memory without a name that every process of a run has mapped."""
 
     def __init__(self, descriptor: int, num_slots: int, n_steps: int, num_envs: int, spec: EnvSpec):
-        offsets: list[int] = [_ALIGNED]  # the first line is for stamps
-
-        def measure(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-            offsets.append(offsets[-1] + _aligned(math.prod(shape) * dtype.itemsize))
-            return torch.empty(0, dtype=dtype)
-
-        make_rollout(n_steps, num_envs, spec, measure, measure)
-        size = offsets[-1]
-        if os.fstat(descriptor).st_size < num_slots * size:
-            os.ftruncate(descriptor, num_slots * size)  # the same length from everybody, whoever comes first
-        self._memory = mmap.mmap(descriptor, num_slots * size)
+        shapes = list(vars(make_rollout(n_steps, num_envs, spec, device="meta")).values())
+        lengths = [-(-tensor.nbytes // _ALIGNED) * _ALIGNED for tensor in shapes]
+        *offsets, size = accumulate(lengths, initial=_ALIGNED)  # the first line is for stamps
+        memory = mapped(descriptor, num_slots * size)
         self._rollouts, self._stamps = [], []
-        for slot in range(num_slots):
-            places = iter(offset + slot * size for offset in offsets)
-
-            def place(shape: tuple[int, ...], dtype: torch.dtype, places: "iter[int]" = places) -> Tensor:  # type: ignore[valid-type]
-                count = math.prod(shape)
-                return torch.frombuffer(self._memory, dtype=dtype, count=count, offset=next(places)).view(shape)
-
-            self._rollouts.append(make_rollout(n_steps, num_envs, spec, place, place))
-            self._stamps.append(np.frombuffer(self._memory, np.int64, count=2, offset=slot * size))
+        for start in range(0, num_slots * size, size):
+            tensors = [
+                torch.frombuffer(memory, dtype=shape.dtype, count=shape.numel(), offset=start + offset).view_as(shape)
+                for shape, offset in zip(shapes, offsets, strict=True)
+            ]
+            self._rollouts.append(Rollout(*tensors))
+            self._stamps.append(np.frombuffer(memory, np.int64, count=2, offset=start))
 
     def begin(self, ticket: Ticket) -> Rollout:
         """The slot to write to; whatever it says is not whole until `finish`."""
@@ -138,39 +127,23 @@ class SlotMemory:
         return self._rollouts[ticket.slot]
 
 
-class RolloutTransport(Protocol):
-    """An actor's way to the learners: tickets and weights come in, rollouts go out."""
+class RolloutTransport:
+    """An actor's way to the learners: it writes its rollout where they read it; on a cluster that is overridden."""
 
-    def take(self, weights: Tensor) -> Ticket:
-        """Wait for a ticket, then fill `weights` with the newest policy; the ticket says which version that is."""
-
-    def begin(self, ticket: Ticket) -> Rollout:
-        """The memory to collect this ticket's rollout into."""
-
-    def deliver(self, filled: Filled) -> None:
-        """Hand over the rollout, which is whole now."""
-
-
-class SharedMemoryTransport:
-    """On one machine an actor writes its rollout where the learners read it; only the ticket is sent."""
-
-    def __init__(self, channel: "Connection[Any, Any]", slots: SlotMemory, published: VersionedWeights):
+    def __init__(self, channel: Any, slots: SlotMemory, published: VersionedWeights):
+        """`channel`: to the supervisor."""
         self._channel, self._slots, self._published = channel, slots, published
 
     def take(self, weights: Tensor) -> Ticket:
-        """A ticket from the supervisor, a policy from shared memory."""
+        """Wait for a ticket, then fill `weights` with the newest policy; the ticket says which version that is."""
         handed: Ticket = self._channel.recv()
         return replace(handed, version=self._published.read(weights))
 
     def begin(self, ticket: Ticket) -> Rollout:
-        """The slot itself."""
+        """The memory to collect this ticket's rollout into."""
         return self._slots.begin(ticket)
 
     def deliver(self, filled: Filled) -> None:
-        """Mark the slot as whole and send its ticket."""
+        """Hand over the rollout, which is whole now; only its ticket is sent."""
         self._slots.finish(filled.ticket)
         self._channel.send(filled)
-
-
-def _aligned(size: int) -> int:
-    return -(-size // _ALIGNED) * _ALIGNED

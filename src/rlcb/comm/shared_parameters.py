@@ -1,4 +1,4 @@
-"""Parameters that several processes move at once without locks (Hogwild, Recht et al. 2011): A3C's on one machine.
+"""Parameters that several processes move at once without locks (Hogwild, Recht et al. 2011): A3C's.
 
 Memory model: none is relied on beyond whole 32-bit words. Two processes that move the same weight at the same moment
 may lose one of the two steps, and a copy of the weights may mix entries from before and after another's step; the
@@ -6,9 +6,6 @@ method allows for both. Counters of applied gradients have one writer each. Work
 """
 
 import fcntl
-import mmap
-import os
-from typing import Protocol, Self
 
 import numpy as np
 import torch
@@ -16,8 +13,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.optim import Optimizer
 
-from rlcb.comm.parameters import Parameters
 from rlcb.comm.process_group import vector_norm
+from rlcb.comm.shared_memory import mapped
 
 
 class WorkCounter:
@@ -25,8 +22,7 @@ class WorkCounter:
 
     def __init__(self, descriptor: int):
         self.descriptor = descriptor
-        os.ftruncate(descriptor, 8)
-        self._word = np.frombuffer(mmap.mmap(descriptor, 8), np.int64)
+        self._word = np.frombuffer(mapped(descriptor, 8), np.int64)
 
     def offer(self, rollouts: int) -> None:
         """Set how many are to be done."""
@@ -43,26 +39,11 @@ class WorkCounter:
         return left > 0
 
 
-class AsyncParameters(Parameters, Protocol):
-    """What an asynchronous worker needs: parameters that others move too, and the work that is left."""
-
-    lag: int  # gradients of others that were applied while the last one was computed
-
-    def attach(self, weights: Tensor, moments: list[Tensor]) -> Self:
-        """Say what the worker computes with: its own copy of the weights, and the shapes of the moments."""
-
-    def refresh(self) -> None:
-        """Copy the weights as they are now."""
-
-    def take(self) -> bool:
-        """Take on a rollout, if there is one left to do."""
-
-    def applied(self) -> int:
-        """Gradients that all workers have applied."""
-
-
 class SharedParameters:
-    """Gradients are taken at a copy of the weights and applied to the shared ones. To its learner a group of one."""
+    """Gradients are taken at a copy of the weights and applied to those that all share; on a cluster, by a server.
+
+    To its learner a worker is a group of one; what a learner uses of this is the same as of `ReplicatedParameters`.
+    """
 
     shard = slice(None)
 
@@ -76,26 +57,23 @@ class SharedParameters:
     ):
         """`applied`: a counter per worker; `worker` None: an observer that applies nothing; `create`: first use."""
         self._descriptor, self._applied, self.worker, self._work = descriptor, applied, worker, work
-        self._create, self.lag, self.seen = create, 0, 0
+        self._create, self._seen = create, 0
+        self.lag = 0  # gradients of others that were applied while the last one was computed
 
-    def attach(self, weights: Tensor, moments: list[Tensor]) -> Self:
-        """Map the shared weights and moments; on first use they begin with these."""
+    def attach(self, weights: Tensor, moments: list[Tensor]) -> None:
+        """Compute with this copy of the weights; on first use the shared weights and moments begin with these."""
         vectors, N = 1 + len(moments), weights.numel()
-        if self._create:
-            os.ftruncate(self._descriptor, 4 * N * vectors)
-        memory = mmap.mmap(self._descriptor, 4 * N * vectors)
-        shared = torch.frombuffer(memory, dtype=torch.float32).view(vectors, N)
+        shared = torch.frombuffer(mapped(self._descriptor, 4 * N * vectors), dtype=torch.float32).view(vectors, N)
         if self._create:
             for row, vector in zip(shared, (weights, *moments), strict=True):
                 row.copy_(vector)
         self.weights, self.moved, self.moments = weights, shared[0], list(shared[1:])
         self.gradient = self.reduced = torch.zeros_like(weights)
         self.refresh()
-        return self
 
     def refresh(self) -> None:
-        """Copy the shared weights."""
-        self.seen = self._by_others()
+        """Copy the weights as they are now."""
+        self._seen = self.applied() - self.own()
         self.weights.copy_(self.moved)
 
     def publish(self) -> None:
@@ -104,7 +82,7 @@ class SharedParameters:
 
     def reduce(self) -> Tensor:
         """The norm of this worker's gradient; notes how many of the others' were applied since the copy was made."""
-        self.lag = self._by_others() - self.seen
+        self.lag = self.applied() - self.own() - self._seen
         return vector_norm(self.gradient)
 
     def apply(self, optimizer: Optimizer) -> None:
@@ -119,13 +97,9 @@ class SharedParameters:
         return self._work.take()
 
     def applied(self) -> int:
-        """Gradients that all workers have applied."""
+        """Gradients that all workers have applied; each counts its own, so no count is lost."""
         return int(self._applied.sum())
 
     def own(self) -> int:
         """Gradients that this worker has applied, or its predecessors."""
         return 0 if self.worker is None else int(self._applied[self.worker])
-
-    def _by_others(self) -> int:
-        """Gradients that the others have applied; each worker counts its own, so no count is lost."""
-        return self.applied() - self.own()

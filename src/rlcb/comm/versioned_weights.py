@@ -3,17 +3,14 @@
 The pattern is a double buffer guarded by a sequence lock (seqlock): the writer announces a publication, writes the
 buffer that readers are not directed to, then directs them to it; a reader that was overtaken notices and reads again.
 Memory model: the announcement becomes visible before the data and the data before the direction, and a reader's loads
-happen in program order; `memory_order.fence` secures that where the processor does not.
+happen in program order; `shared_memory.fence` secures that where the processor does not.
 """
-
-import mmap
-import os
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from rlcb.comm.memory_order import fence
+from rlcb.comm.shared_memory import fence, mapped
 
 _BEGUN, _DONE = 0, 8  # words in cache lines of their own
 _VERSIONS = slice(16, 18)
@@ -24,10 +21,7 @@ class VersionedWeights:
     """Two buffers: publication n goes into buffer n mod 2, so the last whole one and the one under way never share."""
 
     def __init__(self, descriptor: int, length: int):
-        size = 8 * _HEADER + 2 * 4 * length
-        if os.fstat(descriptor).st_size < size:
-            os.ftruncate(descriptor, size)  # the same length from every process, whichever comes first
-        memory = mmap.mmap(descriptor, size)
+        memory = mapped(descriptor, 8 * _HEADER + 2 * 4 * length)
         self._words = np.frombuffer(memory, np.int64, count=_HEADER)
         self._versions = self._words[_VERSIONS]
         self._buffers = torch.frombuffer(memory, dtype=torch.float32, offset=8 * _HEADER).view(2, length)
@@ -47,13 +41,7 @@ class VersionedWeights:
 
     def newest_version(self) -> int:
         """The number of the newest version, without its content."""
-        while True:
-            number = int(self._words[_DONE])
-            fence()
-            version = int(self._versions[number % 2])
-            fence()
-            if int(self._words[_BEGUN]) <= number + 1:
-                return version
+        return self.read(torch.empty(0))
 
     def read(self, into: Tensor) -> int:
         """Copy the newest version, whole, and return its number."""

@@ -13,11 +13,10 @@ from typing import NoReturn
 from rlcb.comm.pool import WorkerDied, WorkerHandle
 from rlcb.comm.rollout_slots import SlotBook
 from rlcb.comm.tickets import Filled
-from rlcb.execution.job import Job
 from rlcb.execution.learner_group import ORDERS_AHEAD, LearnerGroup
 from rlcb.execution.messages import ActorSetup, Learned, SharedMemory, Started
 from rlcb.execution.schedule import Schedule, ending
-from rlcb.execution.supervisor import Supervisor, poll
+from rlcb.execution.supervisor import Job, Supervisor, poll
 from rlcb.run.state import RunState, SharedState, UpdateReport
 
 _ACTOR_TIMES = ("env", "acting", "waiting")
@@ -37,7 +36,6 @@ class ActorLearner:
         self._queue: deque[WorkerHandle] = deque()  # actors without a slot, in the order in which they became idle
         self._actor_seconds = Counter[str]()  # since the last update
         self._schedule: Schedule | None = None  # once everybody is ready
-        self._mark = self._update_seconds = 0.0
 
     def run(self) -> None:
         """Start everybody, keep them busy, record what they report, until the run is over."""
@@ -63,7 +61,7 @@ class ActorLearner:
         return ActorSetup(
             config=self.config,
             index=place,
-            incarnation=self._actors.incarnation(place),
+            incarnation=self._actors.incarnations[place],
             num_threads=1,
             num_envs=self.plan.envs_per_worker,
             num_slots=self.plan.num_slots,
@@ -76,10 +74,9 @@ class ActorLearner:
         if not (self._actors.all_ready and self._learners.is_ready):
             return
         self._schedule = Schedule(self.config, zero=time.perf_counter() - self.recorder.seconds)
-        self._mark = self._schedule.now()
         progress = self._learners.progress
         shared = None if progress.updates else self._learners.shared
-        self._record(UpdateReport(0, progress, self._mark, shared=shared))
+        self._record(UpdateReport(0, progress, self._schedule.now(), shared=shared))
 
     # Working
 
@@ -102,7 +99,7 @@ class ActorLearner:
     def _is_over(self, schedule: Schedule) -> bool:
         """Whether no further update is to be ordered."""
         ordered, pending = self._learners.ordered, len(self._learners.orders)
-        reached = schedule.reached(ordered * self.config.rollout_size, ordered, self._update_seconds, pending)
+        reached = schedule.reached(ordered * self.config.rollout_size, ordered, pending)
         return reached or self.stop.signal is not None
 
     def _take(self, worker: WorkerHandle, message: object) -> None:
@@ -133,10 +130,10 @@ class ActorLearner:
                 self._take(worker, message)
             self._learners.replace(died)
             return
-        self._actors.lose(died)
+        story = self._actors.lose(died)
         self._book.lost(worker.index)
         self._queue = deque(actor for actor in self._queue if actor is not worker)
-        if story := self._actors.hopeless(died):
+        if story:
             self._give_up(story)
 
     # Recording
@@ -145,24 +142,12 @@ class ActorLearner:
         """An update is done: its slots are free, its metrics go on record."""
         assert self._schedule is not None
         self._book.learned(self._learners.take(learned).tickets)
-        now = self._schedule.now()
-        self._update_seconds, self._mark = now - self._mark, now
+        now, report = self._schedule.lap(), learned.report
         spent, actors = self._actor_seconds, self.plan.num_workers
         times = {f"actor/{name}_seconds": round(spent[name] / actors, 4) for name in _ACTOR_TIMES}
         self._actor_seconds = Counter[str]()
-        self._record(
-            UpdateReport(
-                rank=0,
-                progress=self._learners.progress,
-                now=now,
-                shared=learned.shared,
-                elapsed=self._update_seconds,
-                seconds=learned.seconds,
-                metrics={**learned.metrics, "queue/depth": self._book.depth, **times},
-                skipped_steps=learned.skipped_steps,
-                episodes=learned.episodes,
-            )
-        )
+        metrics = {**(report.metrics or {}), "queue/depth": self._book.depth, **times}
+        self._record(replace(report, now=now, elapsed=self._schedule.update_seconds, metrics=metrics))
 
     def _record(self, report: UpdateReport) -> None:
         assert self._schedule is not None
@@ -176,7 +161,7 @@ class ActorLearner:
         shared, progress = self._learners.newest_state(), self._learners.progress
         if shared is None:
             return
-        reached = schedule.reached(progress.env_steps, progress.updates, self._update_seconds)
+        reached = schedule.reached(progress.env_steps, progress.updates)
         how = ending(reached, self.stop.signal is not None) or "finished"
         self._record(UpdateReport(0, progress, self.recorder.seconds, shared=shared, ending=how))
 

@@ -18,10 +18,9 @@ from rlcb.comm.pool import WorkerDied, WorkerHandle
 from rlcb.comm.shared_parameters import SharedParameters, WorkCounter
 from rlcb.envs.families import spec_of
 from rlcb.envs.normalize import joined_moments
-from rlcb.execution.job import Job
-from rlcb.execution.messages import Applied, AsyncSetup, Go, OutOfWork, Started
+from rlcb.execution.messages import Applied, AsyncSetup, Go, Started, Waiting
 from rlcb.execution.schedule import Schedule, ending
-from rlcb.execution.supervisor import Supervisor, poll
+from rlcb.execution.supervisor import Job, Supervisor, poll
 from rlcb.execution.worker import make_policy
 from rlcb.learner import Learner
 from rlcb.run.state import Progress, RunState, SharedState, UpdateReport
@@ -40,7 +39,6 @@ class AsyncGradients:
         self._work = WorkCounter(os.memfd_create("rlcb-work"))
         self._round: list[tuple[int, Applied]] = []  # gradients of the round under way, with their workers
         self._schedule: Schedule | None = None  # once everybody is ready
-        self._mark = self._round_seconds = 0.0
 
     def run(self, checkpoint: SharedState | None) -> None:
         """Start the workers, record what they report, replace those that die, until the run is over."""
@@ -58,8 +56,7 @@ class AsyncGradients:
                 if self._schedule is None:
                     self._begin_when_ready()
                 else:
-                    self._stop_in_time(self._schedule)
-                    self._end_or_go_on(self._schedule)
+                    self._advance(self._schedule)
                 for worker, message in poll(self._workers):
                     self._take(worker, message)
         finally:
@@ -73,7 +70,7 @@ class AsyncGradients:
         """The shared weights and moments, and a learner that only looks at them."""
         policy, generator = make_policy(self.config, spec_of(self.config.env)), torch.Generator()
         self._shared = SharedParameters(self._parameters, self._workers.control.arrivals, worker=None, create=True)
-        self._observer = Learner(policy, self._share, generator, self._shared.attach)
+        self._observer = Learner(policy, self._share, generator, self._shared)
         if checkpoint:
             self._observer.load(checkpoint.policy, checkpoint.optimizer)
             self._shared.publish()
@@ -82,7 +79,7 @@ class AsyncGradients:
         return AsyncSetup(
             config=self._share,
             index=place,
-            incarnation=self._workers.incarnation(place),
+            incarnation=self._workers.incarnations[place],
             num_threads=self.plan.threads,
             parameters=self._parameters,
             work=self._work.descriptor,
@@ -96,21 +93,17 @@ class AsyncGradients:
         """Once all have said that they are ready, training is measured."""
         if not self._workers.all_ready:
             return
-        self._zero = time.perf_counter() - self.recorder.seconds
-        self._schedule = Schedule(self.config, self._zero)
-        self._mark = self._schedule.now()
+        self._schedule = Schedule(self.config, time.perf_counter() - self.recorder.seconds)
         self._record(self._schedule, None if self._before.env_steps else self._shared_state())
-        self._give_work()
+        self._give_work(self._schedule)
 
     # Working
 
-    def _give_work(self) -> None:
+    def _give_work(self, schedule: Schedule) -> None:
         """Count out the rollouts that are missing, and let everybody who is idle go for them."""
-        missing = self._missing()
-        if missing > 0:
-            self._work.offer(missing)
+        self._work.offer(max(self._missing(), 0))
         for worker in list(self._workers.idle):
-            self._go(worker)
+            self._go(worker, schedule)
 
     def _missing(self) -> int:
         """Rollouts that are still to be done."""
@@ -120,8 +113,8 @@ class AsyncGradients:
         done = self._progress.env_steps // self._share.rollout_size + len(self._round)
         return rounds * self.plan.num_workers - done
 
-    def _go(self, worker: WorkerHandle) -> None:
-        self._workers.send(worker, Go(self._workers.control.generation, self._zero))
+    def _go(self, worker: WorkerHandle, schedule: Schedule) -> None:
+        self._workers.send(worker, Go(self._workers.control.generation, schedule.zero))
 
     def _take(self, worker: WorkerHandle, message: object) -> None:
         if isinstance(message, Applied):
@@ -133,34 +126,28 @@ class AsyncGradients:
         elif isinstance(message, Started):
             self._workers.has_started(worker, message)
             if self._schedule is not None:
-                self._go(worker)  # in the place of one that died
-        elif isinstance(message, OutOfWork):
+                self._go(worker, self._schedule)  # in the place of one that died
+        elif isinstance(message, Waiting):
             self._workers.idle.add(worker)
         else:
             assert isinstance(message, WorkerDied)
-            self._workers.lose(message)
-            if story := self._workers.hopeless(message):
+            if story := self._workers.lose(message):
                 self._give_up(story)
 
-    def _stop_in_time(self, schedule: Schedule) -> None:
-        """Ask the workers to stop after their current rollout: on a signal, or when the time is nearly over."""
-        timed = self.config.training.duration_hours is not None
-        if self.stop.signal is not None or (timed and self._reached(schedule)):
+    def _advance(self, schedule: Schedule) -> None:
+        """Ask the workers to stop in time; once all are idle, end the run or give out what dead ones had taken on."""
+        progress, timed = self._progress, self.config.training.duration_hours is not None
+        if self.stop.signal is not None or (timed and schedule.reached(progress.env_steps, progress.updates)):
             self._workers.control.request_stop()
-
-    def _reached(self, schedule: Schedule) -> bool:
-        return schedule.reached(self._progress.env_steps, self._progress.updates, self._round_seconds)
-
-    def _end_or_go_on(self, schedule: Schedule) -> None:
-        """When nobody has anything to do: end the run, or give out again what dead workers had taken on."""
         if len(self._workers.idle) < len(self._workers.workers):
             return
         if not self._workers.control.stop and self._missing() > 0:
-            self._give_work()
+            self._give_work(schedule)
             return
         if self._round:
             self._record_round()
-        how = ending(self._reached(schedule), self.stop.signal is not None) or "finished"
+        reached = schedule.reached(progress.env_steps, progress.updates)
+        how = ending(reached, self.stop.signal is not None) or "finished"
         self._record(schedule, self._shared_state(), ending=how)
 
     # Recording
@@ -180,8 +167,7 @@ class AsyncGradients:
             episodes += [episode._replace(t=episode.t + steps * seen[worker]) for episode in applied.episodes]
             seen[worker] += 1
         self._round = []
-        now = self._schedule.now()
-        self._round_seconds, self._mark = now - self._mark, now
+        self._schedule.lap()
         shared = self._shared_state() if self._schedule.save_due(self._progress.updates) else None
         self._record(self._schedule, shared, metrics=metrics, seconds=seconds, skipped_steps=skipped, episodes=episodes)
 
@@ -193,7 +179,7 @@ class AsyncGradients:
             shared=shared,
             ending=ending,
             fraction=schedule.fraction(self._progress.env_steps),
-            elapsed=self._round_seconds,
+            elapsed=schedule.update_seconds,
             **rest,
         )
         self.recorder.record([report])

@@ -3,7 +3,7 @@
 from rlcb.comm.control import Heartbeat
 from rlcb.execution.entry import WorkerContext
 from rlcb.execution.loop import learn
-from rlcb.execution.messages import Applied, AsyncSetup, Go, OutOfWork, Started
+from rlcb.execution.messages import Applied, AsyncSetup, Go, Started, Waiting
 from rlcb.execution.schedule import Schedule
 from rlcb.execution.worker import Worker
 
@@ -17,7 +17,7 @@ def work(context: WorkerContext, setup: AsyncSetup) -> None:
         env_threads=setup.num_threads if setup.num_threads > 1 else 0,
         rank=setup.index,
         seed_key=setup.seed_key,
-        attach=parameters.attach,
+        shared=parameters,
         heartbeat=Heartbeat(control, setup.index),
     )
     worker.normalizer.moments = setup.reward_moments
@@ -34,4 +34,4 @@ def work(context: WorkerContext, setup: AsyncSetup) -> None:
                 parameters.refresh()  # the others may have moved on from what this gradient was taken at
             episodes, moments = worker.collector.episodes, worker.normalizer.moments
             channel.send(Applied(update.metrics, seconds, update.skipped_steps, episodes, parameters.lag, moments))
-        channel.send(OutOfWork())
+        channel.send(Waiting())

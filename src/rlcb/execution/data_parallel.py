@@ -1,10 +1,8 @@
 """Data-parallel execution: worker processes that each act and learn on their share of the environments.
 
-Only gradients and a few sums cross between workers. Every so often all of them report their state, and the supervisor
-keeps the newest one that it has of all. When a worker dies or hangs, the others abandon the update under way, and all
-go back to that state, a new process in the place of the lost one. Where there is no room for one, or it takes long to
-start, the same environments are divided among fewer workers, and among more when there are more again; workers that
-are there already only get another rank then.
+Every so often all of them report their state, and the supervisor keeps the newest one that it has of all. When a worker
+dies or hangs, all go back to that state, a new process in its place. Where there is no room for one, or it takes long
+to start, the same environments are divided among fewer workers, and among more when there are more again.
 """
 
 import os
@@ -14,9 +12,8 @@ from typing import NoReturn
 
 from rlcb.comm.pool import PoolLost, WorkerDied, WorkerHandle
 from rlcb.config.plan import largest_division
-from rlcb.execution.job import Job
 from rlcb.execution.messages import Assignment, Go, Started, Waiting, WorkerSetup
-from rlcb.execution.supervisor import Supervisor, poll
+from rlcb.execution.supervisor import Job, Supervisor, poll
 from rlcb.files import TEMPORARY, sweep
 from rlcb.run.state import RunState, Start, UpdateReport
 
@@ -176,12 +173,12 @@ class DataParallel:
     def _lose(self, died: WorkerDied) -> None:
         """A worker is gone: its group is broken up, and its place is vacant."""
         worker = died.worker
-        self._supervisor.lose(died)
+        story = self._supervisor.lose(died)
         self._waiting.discard(worker)
         if worker in self._group:
             self._break_up()
             self._waiting.discard(worker)
-        if story := self._supervisor.hopeless(died):
+        if story:
             self._give_up(story if self._zero is not None else f"{worker.name} could not be started: {died.how}")
 
     def _give_up(self, story: str) -> NoReturn:

@@ -61,5 +61,5 @@ def _run(context: WorkerContext, setup: WorkerSetup, worker: Worker, size: int, 
     except GroupBroken:
         pass
     finally:
-        if group is not None:
+        if isinstance(group, GlooGroup):
             group.leave()

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from rlcb.comm.control import Control
     from rlcb.comm.rollout_slots import RolloutTransport
-    from rlcb.comm.shared_parameters import AsyncParameters
+    from rlcb.comm.shared_parameters import SharedParameters
     from rlcb.envs.base import EnvSpec
     from rlcb.execution.messages import ActorSetup, AsyncSetup
 
@@ -41,14 +41,14 @@ class WorkerContext:
     control: "Control"
     rendezvous: "Callable[[str, int, int, Callable[[], None]], Any]"  # a store where the ranks of a gloo group meet
     transport: "Callable[[ActorSetup, EnvSpec, int], RolloutTransport]"  # an actor's way to the learners
-    parameters: "Callable[[AsyncSetup], AsyncParameters]"  # those that asynchronous workers move together
+    parameters: "Callable[[AsyncSetup], SharedParameters]"  # those that asynchronous workers move together
 
 
 def local_context(channel: "Connection[Any, Any]", control: "Control") -> WorkerContext:
     """On the supervisor's machine: a socket, a file and shared memory."""
     from torch.distributed import FileStore  # type: ignore[attr-defined]
 
-    from rlcb.comm.rollout_slots import SharedMemoryTransport, SlotMemory
+    from rlcb.comm.rollout_slots import RolloutTransport, SlotMemory
     from rlcb.comm.shared_parameters import SharedParameters, WorkCounter
     from rlcb.comm.versioned_weights import VersionedWeights
 
@@ -56,7 +56,7 @@ def local_context(channel: "Connection[Any, Any]", control: "Control") -> Worker
         assert setup.memory is not None
         n_steps = setup.config.training.n_steps
         slots = SlotMemory(setup.memory.slots, setup.num_slots, n_steps, setup.num_envs, spec)
-        return SharedMemoryTransport(channel, slots, VersionedWeights(setup.memory.weights, num_weights))
+        return RolloutTransport(channel, slots, VersionedWeights(setup.memory.weights, num_weights))
 
     return WorkerContext(
         channel,
@@ -73,13 +73,11 @@ def run_role(role: str, context: WorkerContext, setup: Any) -> None:
     """Work in this role until the run ends or the supervisor does; a failure for the user is sent to the supervisor."""
     import torch
 
-    from rlcb.comm.pool import Failed
-
     torch.set_num_threads(setup.num_threads)
     try:
         import_module(f"rlcb.execution.{ROLES[role]}").work(context, setup)
     except RlcbError as error:
-        context.channel.send(Failed(type(error).__name__, str(error)))
+        context.channel.send(error)
 
 
 def main() -> None:

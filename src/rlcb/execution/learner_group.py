@@ -10,9 +10,8 @@ from dataclasses import replace
 
 from rlcb.comm.pool import WorkerDied, WorkerPool
 from rlcb.comm.tickets import Ticket
-from rlcb.execution.job import Job
-from rlcb.execution.messages import GetShared, Learn, Learned, LearnerSetup, LearnerState, SharedMemory
-from rlcb.execution.supervisor import Supervisor, drain
+from rlcb.execution.messages import GetShared, Learn, Learned, LearnerSetup, SharedMemory
+from rlcb.execution.supervisor import Job, Supervisor, drain
 from rlcb.run.state import Progress, SharedState
 
 ORDERS_AHEAD = 2  # updates that the learners know of: the one under way and the next
@@ -30,7 +29,7 @@ class LearnerGroup:
         self.ordered = self.progress.updates  # updates ordered since the run began
         self.orders: deque[Learn] = deque()  # updates to do
         self._told = 0  # of which the learners know
-        self._previous: LearnerState | None = None  # where new learners go on from
+        self._previous: Learned | None = None  # where new learners go on from
         self._asked = False
         self.shared: SharedState | None = None  # the last state that was sent
         self._start()
@@ -43,9 +42,7 @@ class LearnerGroup:
             config=self._job.config,
             rank=0,
             num_threads=plan.threads,
-            num_actors=plan.num_workers,
-            envs_per_actor=plan.envs_per_worker,
-            num_slots=plan.num_slots,
+            plan=plan,
             memory=self._memory,
             generation=self.supervisor.control.next_generation(),
             dumps=self._job.recorder.run.path.resolve(),
@@ -82,7 +79,8 @@ class LearnerGroup:
         if not self._told:
             self.supervisor.idle.update(self.supervisor.workers.values())
         self.supervisor.budget.delivered(_PLACE)
-        self._previous, self.progress = learned.state, learned.state.progress
+        self._previous = replace(learned, report=replace(learned.report, shared=None))
+        self.progress = learned.report.progress
         return self.orders.popleft()
 
     def take_state(self, state: SharedState) -> None:
@@ -112,6 +110,6 @@ class LearnerGroup:
         self._job.recorder.note_loss(worker.name, died.how, supervisor.budget.add(_PLACE))
         for learner in list(supervisor.workers.values()):
             supervisor.remove(learner)
-        if supervisor.budget.exhausted(_PLACE):
-            supervisor.give_up(supervisor.budget.story(_PLACE, worker.name, died.how), None)
+        if story := supervisor.budget.exhausted(_PLACE, died):
+            supervisor.give_up(story, None)
         self._start()

@@ -20,11 +20,11 @@ from rlcb.envs.episodes import Episode, EpisodeCounter
 from rlcb.envs.families import spec_of
 from rlcb.execution.entry import WorkerContext
 from rlcb.execution.loop import crossing_seconds, finish_update
-from rlcb.execution.messages import GetShared, Learn, Learned, LearnerSetup, LearnerState, Started
+from rlcb.execution.messages import GetShared, Learn, Learned, LearnerSetup, Started
 from rlcb.execution.worker import load_shared, make_normalizer, make_policy, seeds, shared_state
 from rlcb.learner import Learner
 from rlcb.rollout import Rollout
-from rlcb.run.state import Progress, SharedState
+from rlcb.run.state import Progress, SharedState, UpdateReport
 
 
 def work(context: WorkerContext, setup: LearnerSetup) -> None:
@@ -55,10 +55,10 @@ class LearnerWorker:
 
     def __init__(self, setup: LearnerSetup, context: WorkerContext):
         self._setup, self.config = setup, setup.config
-        config, actors, each = setup.config, setup.num_actors, setup.envs_per_actor
+        config, actors, each = setup.config, setup.plan.num_workers, setup.plan.envs_per_worker
         spec, memory = spec_of(config.env), setup.memory
         self._incarnations = [0] * actors
-        self._slots = SlotMemory(memory.slots, setup.num_slots, config.training.n_steps, each, spec)
+        self._slots = SlotMemory(memory.slots, setup.plan.num_slots, config.training.n_steps, each, spec)
         self._normalizer = make_normalizer(config, actors * each)
         self._counters = [EpisodeCounter(each, first_env=actor * each) for actor in range(actors)]
         self.progress = Progress()
@@ -82,7 +82,7 @@ class LearnerWorker:
         """Go on from where the learners before these were, or from a checkpoint."""
         previous, checkpoint = self._setup.previous, self._setup.checkpoint
         if previous is not None:
-            self.progress = previous.progress.copy()
+            self.progress = previous.report.progress.copy()
             self._normalizer.moments = previous.reward_moments
             self._normalizer.running_return = np.array(previous.discounted_returns)
             self._incarnations = list(previous.incarnations)
@@ -104,27 +104,34 @@ class LearnerWorker:
         update = self.learner.update(rollout, rewards, order.learning_rate)
         finish_update(self.learner, self.progress, update, self._setup.dumps)
         if group.rank == 0:
-            self._publish()
+            updates = self.progress.updates
+            self._snapshot.publish(updates, *self.learner.vectors())
+            if updates % self.config.parallel.policy_update_frequency == 0:
+                self._published.publish(updates, self.learner.weights)
         crossing = crossing_seconds(group)
         learning = time.perf_counter() - started - sum(crossing.values())
-        return Learned(
-            state=self._state(),
-            metrics={**update.metrics, "lag/mean": float(np.mean(lags)), "lag/max": max(lags)},
+        report = UpdateReport(
+            rank=0,
+            progress=self.progress.copy(),
+            now=0.0,
+            shared=self.shared_state() if order.save and group.rank == 0 else None,
             seconds={"learning": learning, **crossing, "rollouts": waited},
+            metrics={**update.metrics, "lag/mean": float(np.mean(lags)), "lag/max": max(lags)},
             skipped_steps=update.skipped_steps,
             episodes=episodes,
-            shared=self.shared_state() if order.save and group.rank == 0 else None,
         )
+        returns, under_way = self._normalizer.running_return.tolist(), [counter.state() for counter in self._counters]
+        return Learned(report, self._normalizer.moments, returns, list(self._incarnations), under_way)
 
     def _gather(self, tickets: tuple[Ticket, ...]) -> tuple[Rollout, Tensor, list[Episode]]:
         """This learner's share of the rollouts' environments, their scaled rewards, and all episodes that ended."""
         whole = [self._slots.read(ticket) for ticket in tickets]
         rewards, episodes, seen = [], [], Counter[int]()
         for ticket, rollout in zip(tickets, whole, strict=True):
-            self._forget_predecessor(ticket)
-            rewards.append(self._scaled(ticket.actor, rollout))
             after = seen[ticket.actor] * self.config.training.n_steps  # where an actor's second rollout begins
-            episodes += self._episodes(ticket.actor, rollout, after)
+            scaled, ended = self._take_in(ticket, rollout, after)
+            rewards.append(scaled)
+            episodes += ended
             seen[ticket.actor] += 1
         parts = self._parts(len(tickets))
 
@@ -137,7 +144,7 @@ class LearnerWorker:
 
     def _parts(self, rollouts: int) -> list[tuple[int, slice]]:
         """Which environments of which of an update's rollouts this learner learns from."""
-        each, group = self._setup.envs_per_actor, self.group
+        each, group = self._setup.plan.envs_per_worker, self.group
         share = each * rollouts // group.size
         mine = range(group.rank * share, (group.rank + 1) * share)
         slices = [
@@ -145,43 +152,20 @@ class LearnerWorker:
         ]
         return [(index, part) for index, part in enumerate(slices) if part.start < part.stop]
 
-    def _forget_predecessor(self, ticket: Ticket) -> None:
-        """A new process is a new actor: its environments began anew, so nothing of the old one's goes on in them."""
-        actor, each = ticket.actor, self._setup.envs_per_actor
+    def _take_in(self, ticket: Ticket, rollout: Rollout, after: int) -> tuple[Tensor, list[Episode]]:
+        """The scaled rewards of a rollout, and the episodes that ended in it, whose first step is number `after`."""
+        actor, each = ticket.actor, self._setup.plan.envs_per_worker
+        envs = slice(actor * each, (actor + 1) * each)
         if self._incarnations[actor] != ticket.incarnation:
+            # A new process is a new actor: its environments began anew, so nothing of the old one's goes on in them.
             self._incarnations[actor] = ticket.incarnation
-            self._normalizer.running_return[self._envs(actor)] = 0.0
+            self._normalizer.running_return[envs] = 0.0
             self._counters[actor] = EpisodeCounter(each, first_env=actor * each)
-
-    def _envs(self, actor: int) -> slice:
-        each = self._setup.envs_per_actor
-        return slice(actor * each, (actor + 1) * each)
-
-    def _scaled(self, actor: int, rollout: Rollout) -> Tensor:
+        rewards, dones, counter = rollout.rewards.numpy(), rollout.dones.numpy(), self._counters[actor]
+        episodes = [episode for t in range(len(rewards)) for episode in counter.add(after + t, rewards[t], dones[t])]
         if not self.config.training.normalize_rewards:
-            return rollout.rewards
-        rewards, dones = rollout.rewards.numpy(), rollout.dones.numpy()
-        return torch.from_numpy(self._normalizer(rewards, dones, lambda sums: sums, self._envs(actor)))
-
-    def _episodes(self, actor: int, rollout: Rollout, after: int) -> list[Episode]:
-        rewards, dones = rollout.rewards.numpy(), rollout.dones.numpy()
-        steps = range(len(rewards))
-        return [episode for t in steps for episode in self._counters[actor].add(after + t, rewards[t], dones[t])]
-
-    def _publish(self) -> None:
-        """Keep what replaced learners would need; give the actors the policy, if it is time to."""
-        self._snapshot.publish(self.progress.updates, *self.learner.vectors())
-        if self.progress.updates % self.config.parallel.policy_update_frequency == 0:
-            self._published.publish(self.progress.updates, self.learner.weights)
-
-    def _state(self) -> LearnerState:
-        return LearnerState(
-            progress=self.progress.copy(),
-            reward_moments=self._normalizer.moments,
-            discounted_returns=self._normalizer.running_return.tolist(),
-            incarnations=list(self._incarnations),
-            episodes=[counter.state() for counter in self._counters],
-        )
+            return rollout.rewards, episodes
+        return torch.from_numpy(self._normalizer(rewards, dones, lambda sums: sums, envs)), episodes
 
     def shared_state(self) -> SharedState:
         """What a checkpoint holds of the learners."""

@@ -36,18 +36,16 @@ def run_updates(
     `dumps`: the folder for the batch that made training diverge, if one does.
     """
     rank, progress = worker.group.rank, worker.progress
-    how, fraction, _ = _agree(worker, schedule, stop, 0.0)
+    how, fraction, _ = _agree(worker, schedule, stop)
     shared = worker.shared_state() if rank == 0 and (how or not progress.updates) else None
     every = max(_STEPS_TO_REPEAT // worker.config.rollout_size, 1)
-    mark = schedule.now()
-    emit(UpdateReport(rank, progress.copy(), mark, worker.state(), shared, ending=how, fraction=fraction))
-    mark = schedule.now()
+    emit(UpdateReport(rank, progress.copy(), schedule.now(), worker.state(), shared, ending=how, fraction=fraction))
+    schedule.lap()
     while not how:
         rollout = worker.collector.collect()
         update, seconds = learn(worker, rollout, schedule.learning_rate(fraction), dumps)
-        now = schedule.now()
-        elapsed, mark = now - mark, now
-        how, fraction, save = _agree(worker, schedule, stop, elapsed)
+        now = schedule.lap()
+        how, fraction, save = _agree(worker, schedule, stop)
         keep = save or (keep_states and progress.updates % every == 0)
         emit(
             UpdateReport(
@@ -60,7 +58,7 @@ def run_updates(
                 weights_checksum=zlib.adler32(worker.learner.weights.numpy().data) if keep_states and keep else None,
                 ending=how,
                 fraction=fraction,
-                elapsed=elapsed,
+                elapsed=schedule.update_seconds,
                 seconds=seconds,
                 metrics=update.metrics,
                 skipped_steps=update.skipped_steps,
@@ -69,14 +67,11 @@ def run_updates(
         )
 
 
-def _agree(
-    worker: Worker, schedule: Schedule, stop: Callable[[], bool], update_seconds: float
-) -> tuple[str | None, float, bool]:
+def _agree(worker: Worker, schedule: Schedule, stop: Callable[[], bool]) -> tuple[str | None, float, bool]:
     """Rank 0's decisions for the whole group: whether and how the run ends, how much is done, whether to save."""
-    decision = torch.zeros(3, dtype=torch.float64)
-    progress = worker.progress
+    decision, progress = torch.zeros(3, dtype=torch.float64), worker.progress
     if worker.group.rank == 0:
-        how = ending(schedule.reached(progress.env_steps, progress.updates, update_seconds), stop())
+        how = ending(schedule.reached(progress.env_steps, progress.updates), stop())
         save = schedule.save_due(progress.updates)
         decision[0] = _ENDINGS.index(how)
         decision[1] = schedule.fraction(progress.env_steps)
@@ -104,19 +99,8 @@ def learn(worker: Worker, rollout: Rollout, learning_rate: float, dumps: Path) -
 def finish_update(learner: Learner, progress: Progress, update: Update, dumps: Path) -> None:
     """Count an update, and end the run when optimizer steps that are not finite do not stop."""
     progress.count(learner.config.rollout_size, update.skipped_steps)
-    if learner.group.rank == 0:  # all ranks see the same; the first one tells
-        _refuse_divergence(progress, update, dumps)
-
-
-def crossing_seconds(group: ProcessGroup) -> dict[str, float]:
-    """Where the time of an update went in exchange with other processes, if there are any."""
-    return {"allreduce": group.seconds.reduce, "waiting": group.seconds.wait} if group.size > 1 else {}
-
-
-def _refuse_divergence(progress: Progress, update: Update, dumps: Path) -> None:
-    """End the run when optimizer steps that are not finite do not stop."""
-    if progress.bad_updates_in_a_row <= MAX_BAD_UPDATES:
-        return
+    if progress.bad_updates_in_a_row <= MAX_BAD_UPDATES or learner.group.rank > 0:
+        return  # all ranks see the same; the first one tells
     assert update.bad_batch is not None
     dump = dumps / f"diverged_update_{progress.updates}.pt"
     content = io.BytesIO()
@@ -126,3 +110,8 @@ def _refuse_divergence(progress: Progress, update: Update, dumps: Path) -> None:
         f"diverged: gradients were not finite in {progress.bad_updates_in_a_row} updates in a row; "
         f"the last batch is in {dump}, the last good checkpoint in {dumps}; try a lower learning rate"
     )
+
+
+def crossing_seconds(group: ProcessGroup) -> dict[str, float]:
+    """Where the time of an update went in exchange with other processes, if there are any."""
+    return {"allreduce": group.seconds.reduce, "waiting": group.seconds.wait} if group.size > 1 else {}

@@ -5,10 +5,9 @@
 | worker (data-parallel) | `WorkerSetup`, `Assignment`, then `Go` | `Waiting`, `Started`, then an `UpdateReport` per update, until `Waiting` again |
 | actor | `ActorSetup`, tickets | `Started`, `Filled` |
 | learner | `LearnerSetup`, `Learn`, `GetShared` | `Started`; the first one also `Learned` and `SharedState` |
-| async_worker | `AsyncSetup`, `Go` | `Started`, `Applied` per gradient, `OutOfWork` |
+| async_worker | `AsyncSetup`, `Go` | `Started`, `Applied` per gradient, `Waiting` |
 
-A worker that cannot go on sends `pool.Failed`. Arrays are numpy's: torch would send tensors as open files, through a
-server.
+A worker that cannot go on sends its error. Arrays are numpy's: torch would send tensors as open files, through a server.
 """  # noqa: E501
 
 from dataclasses import dataclass
@@ -16,10 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from rlcb.comm.tickets import Ticket
+from rlcb.config.plan import Plan
 from rlcb.config.schema import Config
 from rlcb.envs.episodes import Episode
 from rlcb.envs.normalize import Moments
-from rlcb.run.state import Progress, SharedState, Start
+from rlcb.run.state import SharedState, Start, UpdateReport
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Assignment:
 
 @dataclass(frozen=True)
 class Waiting:
-    """The worker has no group, or the one it had is broken; it waits for an `Assignment`."""
+    """The worker has nothing to do: no group, or one that is broken, or no rollouts are left."""
 
 
 @dataclass(frozen=True)
@@ -93,10 +93,10 @@ class ActorSetup:
 
 
 @dataclass(frozen=True)
-class LearnerState:
-    """What replaced learners go on from, beside the snapshot of weights and moments."""
+class Learned:
+    """An update is done; also what replaced learners go on from, beside the snapshot of weights and moments."""
 
-    progress: Progress
+    report: UpdateReport  # its times are for the supervisor to fill in
     reward_moments: Moments
     discounted_returns: list[float]
     incarnations: list[int]  # which process of each actor was learned from last
@@ -110,14 +110,12 @@ class LearnerSetup:
     config: Config
     rank: int
     num_threads: int
-    num_actors: int
-    envs_per_actor: int
-    num_slots: int
+    plan: Plan
     memory: SharedMemory
     generation: int
     dumps: Path
     checkpoint: SharedState | None  # what a resumed run goes on from
-    previous: LearnerState | None  # where the learners before these were
+    previous: Learned | None  # the last update of the learners before these
 
 
 @dataclass(frozen=True)
@@ -127,18 +125,6 @@ class Learn:
     tickets: tuple[Ticket, ...]
     learning_rate: float
     save: bool
-
-
-@dataclass(frozen=True)
-class Learned:
-    """An update is done."""
-
-    state: LearnerState
-    metrics: dict[str, Any]
-    seconds: dict[str, float]
-    skipped_steps: int
-    episodes: list[Episode]
-    shared: SharedState | None
 
 
 @dataclass(frozen=True)
@@ -168,8 +154,3 @@ class Applied:
     episodes: list[Episode]
     lag: int  # gradients of others applied while this one was computed
     reward_moments: Moments
-
-
-@dataclass(frozen=True)
-class OutOfWork:
-    """Nothing is left to do, or the run was asked to end; the worker waits for `Go`."""

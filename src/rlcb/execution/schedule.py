@@ -10,12 +10,19 @@ class Schedule:
 
     def __init__(self, config: Config, zero: float):
         """`zero`: the reading of the monotonic clock at which the training time was 0."""
-        self._training, self._logging, self._zero = config.training, config.logging, zero
-        self._saved = time.perf_counter()
+        self._training, self._logging, self.zero = config.training, config.logging, zero
+        self._saved, self._mark = time.perf_counter(), self.now()
+        self.update_seconds = 0.0  # what the last update took
 
     def now(self) -> float:
         """Training time in seconds, earlier stretches of a resumed run included."""
-        return time.perf_counter() - self._zero
+        return time.perf_counter() - self.zero
+
+    def lap(self) -> float:
+        """An update ends here and the next one begins; returns the training time."""
+        now = self.now()
+        self.update_seconds, self._mark = now - self._mark, now
+        return now
 
     def fraction(self, env_steps: int) -> float:
         """How much of the run is done, from 0 to 1."""
@@ -27,15 +34,15 @@ class Schedule:
         linear = self._training.lr_schedule == "linear"
         return self._training.learning_rate * (1 - fraction if linear else 1.0)
 
-    def reached(self, env_steps: int, updates: int, update_seconds: float, pending: int = 0) -> bool:
+    def reached(self, env_steps: int, updates: int, pending: int = 0) -> bool:
         """Whether steps or time are reached: a timed run ends with the update that is nearest to its time.
 
-        `updates` have been done or ordered, `pending` of them are still to be done, each taking `update_seconds`.
+        `updates` have been done or ordered, `pending` of them are still to be done, each taking as long as the last.
         """
         hours = self._training.duration_hours
         if hours is None:
             return env_steps >= self._training.total_timesteps
-        return updates > 0 and self.now() + (pending + 0.5) * update_seconds >= 3600 * hours
+        return updates > 0 and self.now() + (pending + 0.5) * self.update_seconds >= 3600 * hours
 
     def save_due(self, updates: int) -> bool:
         """Whether a checkpoint is due, by updates or by time; asking starts the time anew."""

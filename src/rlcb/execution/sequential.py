@@ -5,9 +5,9 @@ from contextlib import closing
 
 import torch
 
-from rlcb.execution.job import Job
 from rlcb.execution.loop import run_updates
 from rlcb.execution.schedule import Schedule
+from rlcb.execution.supervisor import Job
 from rlcb.execution.worker import Worker
 from rlcb.run.state import RunState, Start
 

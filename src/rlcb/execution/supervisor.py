@@ -7,37 +7,83 @@ and silence into `WorkerDied` among the messages; the execution decides what a d
 import contextlib
 import math
 import os
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from multiprocessing.connection import wait
 from typing import Any, NoReturn
 
 from rlcb.comm.pool import NoRoom, PoolLost, WorkerDied, WorkerHandle, WorkerPool
-from rlcb.comm.restarts import RestartBudget
+from rlcb.config.plan import Plan
+from rlcb.config.schema import Config
 from rlcb.errors import WorkersLost
-from rlcb.execution.job import Job
 from rlcb.execution.messages import Started
+from rlcb.run.recorder import Recorder
 from rlcb.run.state import RunState
+from rlcb.signals import StopRequest
 
 STARTUP_SECONDS = 300.0  # importing torch on a crowded machine takes long; hanging there is not told from slowness
+PER_WORKER, IN_ALL = 3, 10  # deaths that are forgiven: of one worker, of all together
+TOGETHER = 10.0  # seconds: workers that die within them have one cause
+
+
+@dataclass(frozen=True)
+class Job:
+    """A run to do: how, where it is recorded, what asks it to stop, and where its workers run."""
+
+    config: Config
+    plan: Plan
+    recorder: Recorder
+    stop: StopRequest
+    pool: WorkerPool
+
+
+class RestartBudget:
+    """Counts deaths by place; a worker that delivers after being replaced is forgiven its predecessors'."""
+
+    def __init__(self) -> None:
+        self._deaths = Counter[int]()  # since the place last delivered
+        self._last: dict[int, float] = {}  # when each place last lost its worker
+
+    def add(self, place: int) -> int:
+        """One more death in this place; returns how many there were since it last delivered."""
+        self._deaths[place] += 1
+        self._last[place] = time.monotonic()
+        return self._deaths[place]
+
+    def delivered(self, place: int) -> None:
+        """The worker in this place did what it is for."""
+        self._deaths[place] = 0
+        self._last.pop(place, None)
+
+    def exhausted(self, place: int, died: WorkerDied) -> str | None:
+        """Why to give up rather than to replace this worker once more; None if it may be replaced."""
+        deaths, total = self._deaths[place], self._deaths.total()
+        if deaths <= PER_WORKER and total <= IN_ALL:
+            return None
+        return f"{died.worker.name} was lost {deaths} times, the last time {died.how} ({total} losses in all)"
+
+    def all_together(self, places: range) -> bool:
+        """Whether each of several places lost its worker within the last moments."""
+        times = [self._last.get(place, float("-inf")) for place in places]
+        return len(times) > 1 and time.monotonic() - min(times) < TOGETHER
 
 
 class Supervisor:
     """The workers of one role, each in a numbered place."""
 
-    def __init__(
-        self, role: str, size: int, job: Job, pool: WorkerPool | None = None, budget: RestartBudget | None = None
-    ):
-        """`pool`: where they run, by default the job's; `budget`: one that an earlier group has begun to use up."""
+    def __init__(self, role: str, size: int, job: Job, pool: WorkerPool | None = None):
+        """`pool`: where they run, by default the job's."""
         self.role, self.size, self.recorder, self.pool = role, size, job.recorder, pool or job.pool
         self.noun = role.rpartition("_")[2]
         self.control = self.pool.control(f"rlcb-{role}s", size)
         self.workers: dict[int, WorkerHandle] = {}  # by place; a place that nobody could be found for is missing
         self.ready: set[WorkerHandle] = set()  # those that have said so
         self.idle: set[WorkerHandle] = set()  # ready and without anything to do: their silence means nothing
-        self.budget = budget or RestartBudget()
+        self.budget = RestartBudget()
         self._timeout, self._least = job.config.parallel.worker_timeout, job.config.parallel.min_workers
-        self._incarnations = Counter[int]()
+        self.incarnations = Counter[int]()  # how many processes have been in each place
 
     # Starting
 
@@ -50,9 +96,9 @@ class Supervisor:
         with contextlib.suppress(NoRoom):
             for place in vacant:
                 setup = make_setup(place)
-                self.control.incarnations[place] = self._incarnations[place]
+                self.control.incarnations[place] = self.incarnations[place]
                 self.workers[place] = self.pool.start(self.role, place, setup, self.control, descriptors)
-                self._incarnations[place] += 1
+                self.incarnations[place] += 1
 
     def fill(self, make_setup: Callable[[int], Any], descriptors: Sequence[int]) -> str | None:
         """Start a worker in every vacant place, as far as there is room; returns why to give up, if too few work."""
@@ -65,13 +111,9 @@ class Supervisor:
             return None
         return f"there is room for {len(self.workers)} {self.noun}s, and min_workers is {self._least}"
 
-    def incarnation(self, place: int) -> int:
-        """How many processes have been in this place before the next one."""
-        return self._incarnations[place]
-
     def seed_key(self, place: int, first_update: int) -> tuple[int, ...]:
         """Which random streams the next worker in this place gets: every process other ones."""
-        incarnation = self.incarnation(place)
+        incarnation = self.incarnations[place]
         return (place, first_update, incarnation) if first_update or incarnation else (place,)
 
     def has_started(self, worker: WorkerHandle, message: Started) -> None:
@@ -102,11 +144,14 @@ class Supervisor:
 
     # Losing
 
-    def lose(self, died: WorkerDied) -> None:
-        """Put a death on record and release what belonged to the worker; its place is vacant then."""
+    def lose(self, died: WorkerDied) -> str | None:
+        """Put a death on record and make the place vacant; returns why to give up rather than to fill it, if so."""
         worker = died.worker
         self.recorder.note_loss(worker.name, died.how, self.budget.add(worker.index))
         self.remove(worker)
+        if not self.pool.distributed and self.budget.all_together(range(self.size)):
+            return f"all {self.size} {self.noun}s are lost, the last one {died.how}"
+        return self.budget.exhausted(worker.index, died)
 
     def remove(self, worker: WorkerHandle) -> None:
         """End a worker; its place is vacant then."""
@@ -115,15 +160,6 @@ class Supervisor:
         self.idle.discard(worker)
         if self.workers.get(worker.index) is worker:
             del self.workers[worker.index]
-
-    def hopeless(self, died: WorkerDied) -> str | None:
-        """Why to give up rather than to replace this worker; None if it may be replaced."""
-        worker = died.worker
-        if not self.pool.distributed and self.budget.all_together(range(self.size)):
-            return f"all {self.size} {self.noun}s are lost, the last one {died.how}"
-        if self.budget.exhausted(worker.index):
-            return self.budget.story(worker.index, worker.name, died.how)
-        return None
 
     def give_up(self, story: str, state: RunState | None) -> NoReturn:
         """End a run that cannot go on, with a checkpoint where there is something to keep."""
@@ -142,10 +178,13 @@ class Supervisor:
 def poll(*supervisors: Supervisor, timeout: float = 0.1) -> list[tuple[WorkerHandle, Any]]:
     """Wait for messages; returns each with its worker, also the deaths of workers that ended or had to be killed."""
     by_channel = {worker.channel: worker for one in supervisors for worker in one.workers.values()}
-    messages = []
+    messages: list[tuple[WorkerHandle, Any]] = []
     for channel in wait(list(by_channel), timeout):
         worker = by_channel[channel]
-        messages.append((worker, receive(worker)))
+        try:
+            messages.append((worker, worker.receive()))
+        except WorkerDied as died:
+            messages.append((worker, died))
     messages.sort(key=lambda entry: isinstance(entry[1], WorkerDied))  # what others had sent by then comes first
     dead = [worker for worker, message in messages if isinstance(message, WorkerDied)]
     for one in supervisors:
@@ -158,16 +197,8 @@ def poll(*supervisors: Supervisor, timeout: float = 0.1) -> list[tuple[WorkerHan
     return messages
 
 
-def receive(worker: WorkerHandle) -> Any:
-    """The worker's next message, or its death."""
-    try:
-        return worker.receive()
-    except WorkerDied as died:
-        return died
-
-
 def drain(worker: WorkerHandle) -> Iterator[Any]:
     """What a worker had sent before it was killed: that still counts."""
-    with contextlib.suppress(WorkerDied, NoRoom):
-        while worker.channel.poll():
+    with contextlib.suppress(WorkerDied):
+        while not worker.channel.closed and worker.channel.poll():
             yield worker.receive()

@@ -10,6 +10,7 @@ from torch import nn
 from rlcb.collector import Collector
 from rlcb.comm.control import no_heartbeat
 from rlcb.comm.process_group import ProcessGroup
+from rlcb.comm.shared_parameters import SharedParameters
 from rlcb.config.schema import Config
 from rlcb.console import note, warn
 from rlcb.envs.base import EnvSpec
@@ -17,7 +18,7 @@ from rlcb.envs.episodes import EpisodeCounter
 from rlcb.envs.families import make_env
 from rlcb.envs.normalize import RewardNormalizer
 from rlcb.errors import CheckpointUnusable
-from rlcb.learner import Attach, Learner
+from rlcb.learner import Learner
 from rlcb.networks import make_network
 from rlcb.run.state import Progress, SharedState, Start, WorkerState
 
@@ -33,10 +34,10 @@ class Worker:
         rank: int = 0,
         size: int = 1,
         seed_key: tuple[int, ...] | None = None,
-        attach: Attach | None = None,
+        shared: SharedParameters | None = None,
         heartbeat: Callable[[], None] = no_heartbeat,
     ):
-        """`seed_key`: which of the seed's random streams, by default those of the rank; `attach`: see Learner."""
+        """`seed_key`: which of the seed's random streams, by default those of the rank; `shared`: see Learner."""
         self.config, self.device, self.rank = config, device, rank
         self.num_envs = config.env.num_envs // size
         acting, learning, envs = seeds(config.env.seed, *(seed_key or (rank,)))
@@ -44,7 +45,7 @@ class Worker:
         self._learning = torch.Generator().manual_seed(learning)
         self.env = make_env(config.env, self.num_envs, envs, env_threads)
         policy = make_policy(config, self.env.spec).to(device)
-        self.learner = Learner(policy, config, self._learning, attach, heartbeat)
+        self.learner = Learner(policy, config, self._learning, shared, heartbeat)
         self._counter = EpisodeCounter(self.num_envs, first_env=rank * self.num_envs)
         self.collector = Collector(
             self.env, policy, config.training.n_steps, device, self._acting, self._counter, heartbeat
@@ -83,7 +84,14 @@ class Worker:
             if own.envs:
                 self.normalizer.running_return = np.array(own.discounted_returns, np.float64)
                 self._counter.load(own.episode_returns, own.episode_lengths)
-            self._load_random(own)
+            if own.acting_rng is None or own.learning_rng is None:
+                # The run was divided among another number of workers: new streams, different from those at its start.
+                acting, learning, _ = seeds(self.config.env.seed, self.rank, self.progress.updates)
+                self._acting.manual_seed(acting)
+                self._learning.manual_seed(learning)
+            else:
+                self._acting.set_state(torch.tensor(own.acting_rng))
+                self._learning.set_state(torch.tensor(own.learning_rng))
         except (TypeError, ValueError, RuntimeError) as error:
             raise misfit(error) from None
         if not own.envs:
@@ -93,16 +101,6 @@ class Worker:
         self.collector.observation = self.env.observe()
         if own.observation_digest not in (None, self._observation_digest()):
             warn(f"{self.config.env.name} did not come back to the state it was in: the run goes on, but not exactly")
-
-    def _load_random(self, own: WorkerState) -> None:
-        if own.acting_rng is None or own.learning_rng is None:
-            # The run was divided among another number of workers: new streams, different from those at its start.
-            acting, learning, _ = seeds(self.config.env.seed, self.rank, self.progress.updates)
-            self._acting.manual_seed(acting)
-            self._learning.manual_seed(learning)
-            return
-        self._acting.set_state(torch.tensor(own.acting_rng))
-        self._learning.set_state(torch.tensor(own.learning_rng))
 
     def _observation_digest(self) -> str:
         return hashlib.sha256(np.ascontiguousarray(self.collector.observation).tobytes()).hexdigest()
