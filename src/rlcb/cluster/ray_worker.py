@@ -10,7 +10,7 @@ import threading
 import time
 import traceback
 from collections import deque
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,8 +37,9 @@ def versions() -> dict[str, str | None]:
 class Mailbox:
     """The channel of a worker that runs in a thread.
 
-    Ray may repeat a call whose answer was lost, so messages have numbers in both directions: one that arrives twice is
-    taken once, and one that was sent is kept until the next is asked for.
+    Calls of Ray may be lost, repeated or delayed. So messages have numbers in both directions: one that arrives twice
+    is taken once, one that was sent is kept until the next is asked for, and `counts` tells the other end what is
+    missing.
     """
 
     def __init__(self) -> None:
@@ -76,6 +77,11 @@ class Mailbox:
                 self._expected += 1
             self._changed.notify_all()
 
+    def counts(self) -> tuple[int, int]:
+        """How many messages were taken in, and how many were left for the other end, since the beginning."""
+        with self._changed:
+            return self._expected, self._first + len(self._outgoing)
+
     def give_out(self, number: int) -> tuple[Any, Any]:
         """Wait for the worker's message of this number; those before it have been received."""
         with self._changed:
@@ -103,16 +109,36 @@ def node_context(channel: Mailbox, control: Control) -> "WorkerContext":
     )
 
 
+@dataclass(frozen=True)
+class Pulse:
+    """How a worker is."""
+
+    beat: int  # its heartbeat counter
+    memory: int  # bytes
+    cpu_seconds: float
+    process: int  # number
+    taken: int  # messages that have reached it
+    left: int  # messages that it has left to be fetched
+
+
 @ray.remote(concurrency_groups=_GROUPS, max_restarts=0, max_task_retries=-1, allow_out_of_order_execution=True)
 class WorkerActor:
     """One worker on a node. Ray may repeat calls and change their order: none must wait for one that failed."""
 
-    def __init__(self, role: str, index: int, size: int, num_threads: int):
-        """Set threads and allocator, before anything is unpacked that needs torch."""
-        prepare_process(num_threads)
-        os.environ["GLOO_SOCKET_IFNAME"] = interface_of(ray.util.get_node_ip_address())
-        self._role, self._index, self._begun = role, index, False
+    def __init__(self, role: str, index: int, size: int, num_threads: int, expected: dict[str, str | None]):
+        """Start the worker, which waits for its set-up, unless other versions are installed here."""
+        prepare_process(num_threads)  # before anything is unpacked that needs torch
+        node = ray.util.get_node_ip_address()
+        os.environ["GLOO_SOCKET_IFNAME"] = interface_of(node)
+        self._role, self._index = role, index
         self._mail, self._control = Mailbox(), Control(os.memfd_create("rlcb-control"), size)
+        mine = versions()
+        for name, version in expected.items():
+            if mine[name] != version:
+                words = f"node {node} has {name} {mine[name]}, this machine {version}; install the same on all nodes"
+                self._mail.send(WorkersLost(words))
+                return
+        threading.Thread(target=self._work, daemon=True).start()
 
     @ray.method(concurrency_group="talk")
     def tell(self, number: int, message: Any, clock: float, payload: Any = None) -> None:
@@ -122,20 +148,6 @@ class WorkerActor:
         if isinstance(message, Go):  # times are readings of this machine's clock
             message = replace(message, zero=message.zero - clock + time.perf_counter())
         self._mail.take_in(number, message if payload is None else (message, payload))
-
-    @ray.method(concurrency_group="talk")
-    def begin(self, expected: dict[str, str | None]) -> None:
-        """Start the worker, unless it has been started or other versions are installed here."""
-        if self._begun:
-            return
-        self._begun, mine = True, versions()
-        other = [name for name, version in expected.items() if mine[name] != version]
-        if other:
-            name, node = other[0], ray.util.get_node_ip_address()
-            words = f"node {node} has {name} {mine[name]}, this machine {expected[name]}; install the same on all nodes"
-            self._mail.send(WorkersLost(words))
-            return
-        threading.Thread(target=self._work, daemon=True).start()
 
     def _work(self) -> None:
         from rlcb.execution.entry import run_role
@@ -155,16 +167,16 @@ class WorkerActor:
         return self._mail.give_out(number)
 
     @ray.method(concurrency_group="watch")
-    def pulse(self, generation: int, stop: bool) -> tuple[int, int, float, int]:
-        """Take over what the supervisor's control page says; returns heartbeat, bytes, processor seconds, process."""
+    def pulse(self, generation: int, stop: bool) -> "Pulse":
+        """Take over what the supervisor's control page says, and tell how the worker is."""
         while self._control.generation < generation:
             self._control.next_generation()
         if stop:
             self._control.request_stop()
         process = psutil.Process()
         times = process.cpu_times()
-        beat = int(self._control.heartbeats[self._index])
-        return beat, process.memory_info().rss, times.user + times.system, os.getpid()
+        beat, (taken, left) = int(self._control.heartbeats[self._index]), self._mail.counts()
+        return Pulse(beat, process.memory_info().rss, times.user + times.system, os.getpid(), taken, left)
 
 
 @ray.remote(num_cpus=0)

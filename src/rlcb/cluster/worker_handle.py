@@ -10,11 +10,18 @@ from multiprocessing import Pipe
 from typing import Any
 
 import ray
-from ray.exceptions import ActorUnschedulableError, RayActorError, RayError
+from ray.exceptions import (
+    ActorUnavailableError,
+    ActorUnschedulableError,
+    ObjectLostError,
+    RayActorError,
+    RayError,
+    RpcError,
+)
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from rlcb.cluster.placement import Place
-from rlcb.cluster.ray_worker import WorkerActor, kill_process, versions
+from rlcb.cluster.ray_worker import Pulse, WorkerActor, kill_process, versions
 from rlcb.cluster.transport import SupervisorTransport
 from rlcb.comm.control import Control
 from rlcb.comm.pool import WorkerDied, WorkerHandle
@@ -22,6 +29,7 @@ from rlcb.comm.tickets import Filled, Ticket
 from rlcb.errors import RlcbError
 
 _PULSE_EVERY = 1.0  # seconds
+_REPEAT_AFTER = 3.0  # seconds without a sign that a message has arrived
 _MOST_PULSES = 10  # that may wait for an answer: one that is delayed must not delay the next
 _NUMBERS = itertools.count(1)
 
@@ -46,45 +54,65 @@ class RayWorker(WorkerHandle):
         self._messages: deque[tuple[Any, Any]] = deque()  # that have arrived, each with a rollout or None
         self.channel, self._bell = Pipe(duplex=False)  # a byte for each of them
         self._lock = threading.Lock()  # a descriptor that is closed may be another file's at once
-        self.memory, self.cpu_seconds = 0, 0.0
-        self._process: int | None = None  # the number of its process, once it is known
+        self._pulse: Pulse | None = None  # the last one
         self._asked, self._pulses = 0.0, 0  # when it was asked for a pulse, and how many are not answered yet
-        self._told = self._received = 0  # messages
+        self._told: list[tuple[int, Any, Any]] = []  # number, message and policy, of those that may not have arrived
+        self._num_told = self._received = self._arrived = 0  # messages
+        self._repeated = time.monotonic()  # when something was last told, asked for or repeated
         where = NodeAffinitySchedulingStrategy(place.node, soft=False)
         label = f"{control.label} {self.name} {next(_NUMBERS)}"  # as `ray list actors` shows it
         options = WorkerActor.options(name=label, num_cpus=place.threads, scheduling_strategy=where)  # type: ignore[attr-defined]
-        self._actor = options.remote(role, index, control.size, setup.num_threads)
+        self._actor = options.remote(role, index, control.size, setup.num_threads, versions())
         self.send(setup)
-        self._actor.begin.remote(versions())
         control.workers.append(self)
         self._ask()
 
-    def _put(self, message: Any, rollout: Any = None) -> None:
-        """A message has arrived; called from Ray's threads."""
+    def _put(self, message: Any, rollout: Any = None, number: int | None = None) -> None:
+        """A message has arrived, perhaps not for the first time; called from Ray's threads."""
         with self._lock:
-            if not self.ended:
-                self._messages.append((message, rollout))
-                self._bell.send_bytes(b".")
+            if self.ended or (number is not None and number < self._arrived):
+                return
+            self._arrived += number is not None
+            self._messages.append((message, rollout))
+            self._bell.send_bytes(b".")
 
     def _ask(self) -> None:
         """Have the next message sent here, and what belongs to it."""
-        message, payload = self._actor.next.options(num_returns=2).remote(self._received)
+        number, self._repeated = self._received, time.monotonic()
+        message, payload = self._actor.next.options(num_returns=2).remote(number)
 
         def arrived(future: Any) -> None:
-            error = future.exception()
-            if error:
-                self._put(error)
+            if future.exception():
+                self._fail(future.exception())
             elif isinstance(future.result(), Filled):
                 # Its rollout is fetched before it is told of: what waits for a node that is gone is not the supervisor.
                 payload.future().add_done_callback(lambda rollout: fetched(future.result(), rollout))
             else:
-                self._put(future.result())
+                self._put(future.result(), number=number)
 
         def fetched(filled: Filled, rollout: Any) -> None:
-            error = rollout.exception()
-            self._put(error or filled, None if error else rollout.result())
+            if rollout.exception():
+                self._fail(rollout.exception())
+            else:
+                self._put(filled, rollout.result(), number)
 
         message.future().add_done_callback(arrived)
+
+    def _fail(self, error: BaseException) -> None:
+        """A call has failed. That is the worker's death if Ray knows it to be; other calls are repeated."""
+        if not isinstance(error, ActorUnavailableError | ObjectLostError | RpcError):
+            self._put(error)
+
+    def _repeat(self, pulse: Pulse) -> None:
+        """Tell again what has not arrived, and ask again for what was left, if that has taken long."""
+        self._told = [entry for entry in self._told if entry[0] >= pulse.taken]
+        if time.monotonic() - self._repeated < _REPEAT_AFTER:
+            return
+        self._repeated = time.monotonic()
+        for number, message, policy in self._told:
+            self._actor.tell.remote(number, message, time.perf_counter(), policy)
+        if pulse.left > self._received:
+            self._ask()
 
     def receive(self) -> Any:
         """The next message that has arrived; an actor's rollout is in its slot then."""
@@ -106,8 +134,9 @@ class RayWorker(WorkerHandle):
         if isinstance(message, Ticket) and self._transport:
             version, policy = self._transport.newest_policy()
             message = replace(message, version=version)
-        self._actor.tell.remote(self._told, message, time.perf_counter(), policy)
-        self._told += 1
+        self._told.append((self._num_told, message, policy))
+        self._actor.tell.remote(self._num_told, message, time.perf_counter(), policy)
+        self._num_told, self._repeated = self._num_told + 1, time.monotonic()
 
     def lose_node(self, how: str) -> None:
         """Its node cannot be reached: have that received as its death, once."""
@@ -131,15 +160,27 @@ class RayWorker(WorkerHandle):
 
     def silent_for(self) -> float:
         """Seconds since its heartbeat was last seen to move; asks for it, too, every so often."""
-        if time.monotonic() - self._asked >= _PULSE_EVERY and self._pulses < _MOST_PULSES:
+        if self._pulse is not None:
+            self._repeat(self._pulse)
+        if time.monotonic() - self._asked >= _PULSE_EVERY * (1 if self._pulses < _MOST_PULSES else _MOST_PULSES):
             self.ask_pulse()
         return super().silent_for()
 
     def _take_pulse(self, future: Any) -> None:
         self._pulses -= 1
         if future.exception() is None:
-            beat, self.memory, self.cpu_seconds, self._process = future.result()
-            self.note_beat(beat)
+            self._pulse = future.result()
+            self.note_beat(self._pulse.beat)
+
+    @property
+    def memory(self) -> int:
+        """Bytes that its process takes, as far as is known."""
+        return self._pulse.memory if self._pulse else 0
+
+    @property
+    def cpu_seconds(self) -> float:
+        """Processor time that it has taken, as far as is known."""
+        return self._pulse.cpu_seconds if self._pulse else 0.0
 
     def kill(self) -> None:
         """Stop it at once; what it had sent before is not received any more."""
@@ -158,9 +199,9 @@ class RayWorker(WorkerHandle):
             return
         try:
             ray.kill(self._actor, no_restart=True)
-            if self._process is not None:  # one that hangs does not hear that it is to end
+            if self._pulse is not None:  # one that hangs does not hear that it is to end
                 where = NodeAffinitySchedulingStrategy(self.place.node, soft=False)
-                kill_process.options(scheduling_strategy=where).remote(self._process)
+                kill_process.options(scheduling_strategy=where).remote(self._pulse.process)
         except (RayError, RuntimeError, ValueError):  # the cluster is gone, and with it the worker
             pass
 
