@@ -11,6 +11,7 @@ import numpy as np
 
 from rlcb.analysis.statistics import Array
 from rlcb.analysis.untrusted import parse_json, parse_lines
+from rlcb.files import open_regular, read_regular
 
 # The fields of a History, and the metrics in the log that they hold.
 _NAMES = {
@@ -25,6 +26,7 @@ _NAMES = {
 _SPENT = re.compile(r"time/(\w+)_seconds")
 _PIECE = 4 * 2**20  # bytes parsed at a time
 _LONGEST_LINE = 2**20
+_LARGEST_LOG = 4 * 2**30  # bytes of a log that are read
 _LARGEST_WHOLE = 256 * 2**20  # bytes of a metrics.json that are read at once
 
 Columns = dict[str, Array]  # by the names of the log
@@ -65,8 +67,8 @@ def load_history(log: Path, whole: Path) -> tuple[History, list[str]]:
 def _last_step(log: Path) -> Any:
     """The step in the last line of a log, None if the line is not complete."""
     try:
-        with log.open("rb") as file:
-            file.seek(max(os.path.getsize(log) - _LONGEST_LINE, 0))
+        with open_regular(log) as file:
+            file.seek(max(os.fstat(file.fileno()).st_size - _LONGEST_LINE, 0))
             tail = file.read(_LONGEST_LINE)
         return parse_json(tail[tail[:-1].rfind(b"\n") + 1 :])["step"] if tail.endswith(b"\n") else None
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
@@ -76,9 +78,7 @@ def _last_step(log: Path) -> Any:
 def _read_columns(path: Path) -> Columns | None:
     """The columns of a metrics.json, None unless it is complete and has any update."""
     try:
-        if not os.path.isfile(path) or os.path.getsize(path) > _LARGEST_WHOLE:
-            return None
-        content = parse_json(path.read_bytes())
+        content = parse_json(read_regular(path, _LARGEST_WHOLE))
         columns = {name: column for name, column in content.items() if isinstance(column, list)}
     except (OSError, ValueError, AttributeError, RecursionError):
         return None
@@ -102,7 +102,7 @@ def _read_log(path: Path) -> tuple[Columns, list[str]]:
             for name in (*_NAMES.values(), *spent):
                 parts.setdefault(name, []).append(_numbers([row.get(name) for row in rows]))
     except OSError as error:
-        problems.append(f"{path.name} cannot be read: {error.strerror}" if os.path.exists(path) else f"no {path.name}")
+        problems.append(f"{path.name} cannot be read: {error.strerror}" if os.path.lexists(path) else f"no {path.name}")
     if bad:
         problems.append(f"{path.name}: {bad} unreadable line{'s' if bad > 1 else ''} left out")
     return {name: np.concatenate(arrays) for name, arrays in parts.items()}, problems
@@ -110,11 +110,12 @@ def _read_log(path: Path) -> tuple[Columns, list[str]]:
 
 def _pieces(path: Path) -> Iterator[tuple[list[dict[str, Any]], int, str | None]]:
     """The rows of a log, some thousands at a time: (rows, unreadable lines, problem)."""
-    if not os.path.isfile(path):
-        raise FileNotFoundError(path)
     rest = b""
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         while piece := file.read(_PIECE):
+            if file.tell() > _LARGEST_LOG:
+                yield [], 0, f"{path.name}: what follows the first {_LARGEST_LOG // 2**30} GB is left out"
+                return
             piece = rest + piece
             cut = piece.rfind(b"\n") + 1
             rest = piece[cut:]

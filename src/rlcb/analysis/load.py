@@ -12,9 +12,11 @@ from rlcb.analysis.run import Run, RunMetrics, ended_at, metrics_of_history, met
 from rlcb.analysis.untrusted import env_names, number, parse_lines, plain, read_object, section, whole_number
 from rlcb.config.yaml_file import read_yaml
 from rlcb.errors import UsageError
+from rlcb.files import open_regular, read_regular
 
 Warn = Callable[[str], None]
 _MARKS = ("run.json", "benchmark_metrics.json", "training_summary.json")
+_OTHERS = ("run.json", "config.yaml", "metrics.json", "events.jsonl")  # files that a run can be compared without
 _DEEPEST = 8  # folders below the one that was named
 _LARGEST_EVENTS = 16 * 2**20
 
@@ -130,7 +132,7 @@ def load_run(path: Path) -> Run:
         time_shares=_shares(benchmark if covered else {}, history),
         history=history,
         evaluations=evaluations,
-        problems=(*lacking, *problems, *summary_problems, *evaluation_problems),
+        problems=(*lacking, *_unreadable(path), *problems, *summary_problems, *evaluation_problems),
     )
 
 
@@ -165,6 +167,18 @@ def _optional(path: Path) -> tuple[dict[str, Any], str]:
         return read_object(path), ""
     except UsageError as error:
         return {}, str(error)
+
+
+def _unreadable(path: Path) -> list[str]:
+    """What is wrong with the files that a run can be compared without, as far as they are there."""
+    problems = []
+    for name in _OTHERS:
+        try:
+            open_regular(path / name).close()
+        except OSError as error:
+            if os.path.lexists(path / name):
+                problems.append(f"{name} cannot be read: {error.strerror}")
+    return problems
 
 
 def _identity(path: Path, benchmark: dict[str, Any], summary: dict[str, Any]) -> tuple[str, str]:
@@ -209,11 +223,9 @@ def _places(path: Path, config: dict[str, Any], algorithm: str, mode: str) -> tu
 def _events(path: Path) -> list[dict[str, Any]]:
     """The recorded events of a run; damaged lines are left out."""
     try:
-        if os.path.getsize(path / "events.jsonl") > _LARGEST_EVENTS:
-            return []
-        return parse_lines((path / "events.jsonl").read_bytes())[0]
+        return parse_lines(read_regular(path / "events.jsonl", _LARGEST_EVENTS))[0]
     except OSError:
-        return []  # no event has been recorded
+        return []  # no event has been recorded, or none can be read
 
 
 def _shares(benchmark: dict[str, Any], history: History) -> dict[str, float]:

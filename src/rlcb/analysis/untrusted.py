@@ -2,12 +2,12 @@
 
 import json
 import math
-import os
 from pathlib import Path
 from typing import Any
 
 from rlcb.envs.families import family_of, full_name, short_name
 from rlcb.errors import UsageError
+from rlcb.files import read_regular
 
 try:
     import orjson as _quick
@@ -80,11 +80,9 @@ def section(content: Any, name: str) -> dict[str, Any]:
 def read_object(path: Path) -> dict[str, Any]:
     """A JSON object from a file; UsageError says in a phrase what is wrong with it."""
     try:
-        if not os.path.isfile(path):
-            raise UsageError(f"no {path.name}")
-        if os.path.getsize(path) > _LARGEST:
-            raise UsageError(f"{path.name} is larger than {_LARGEST // 2**20} MB")
-        content = parse_json(path.read_bytes())
+        content = parse_json(read_regular(path, _LARGEST))
+    except FileNotFoundError:
+        raise UsageError(f"no {path.name}") from None
     except OSError as error:
         raise UsageError(f"{path.name} cannot be read: {error.strerror}") from None
     except (ValueError, RecursionError):

@@ -4,7 +4,6 @@ import contextlib
 import logging
 import os
 import secrets
-import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -14,7 +13,7 @@ from rlcb.cluster.address import Address, has_token, refuse_silent, resolved
 from rlcb.config.schema import Config
 from rlcb.errors import WorkersLost
 from rlcb.hardware import usable_cpus
-from rlcb.signals import die_with
+from rlcb.signals import die_with, take_over
 
 _PATIENCE = 25.0  # seconds to connect in
 _SETTINGS = {
@@ -103,7 +102,8 @@ def _watchdog(address: Address, stderr: int) -> Iterator[None]:
 
     def give_up() -> None:
         words = f"no connection in {_PATIENCE:g} s; is it a Ray cluster, and is the token right?"
-        os.write(stderr, f"error: --cluster {address}: {words}\n".encode())
+        with contextlib.suppress(OSError):
+            os.write(stderr, f"error: --cluster {address}: {words}\n".encode())
         os._exit(WorkersLost.exit_code)
 
     timer = threading.Timer(_PATIENCE, give_up)
@@ -139,8 +139,7 @@ def guarded(work: Callable[[], int], hint: str) -> int:
     def pass_on(number: int, frame: FrameType | None) -> None:
         os.kill(child, number)
 
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, pass_on)
+    take_over(pass_on)
     with os.fdopen(reading, "rb") as pipe:
         finished = pipe.read()
     _, status = os.waitpid(child, 0)

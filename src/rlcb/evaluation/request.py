@@ -1,10 +1,12 @@
 """What an evaluation is asked to do, and checks that it can be done."""
 
+import os
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
 from rlcb.errors import ResourceError, UsageError
+from rlcb.files import refuse_to_replace
 
 # A fixed seed, other than training's default. Random numbers come in streams apart from training's, so that a run with
 # this very seed is not evaluated on its own training episodes either.
@@ -52,8 +54,12 @@ def check_request(request: Request) -> None:
 
 def check_writable(flag: str, path: Path) -> None:
     """Raise an error if the file cannot be written."""
-    if path.is_dir() or not path.parent.is_dir():
-        raise UsageError(f"{flag} {path}: {'is a directory' if path.is_dir() else f'there is no folder {path.parent}'}")
+    if not os.path.isdir(path.parent):
+        raise UsageError(f"{flag} {path}: there is no folder {path.parent}")
+    try:
+        refuse_to_replace(path)
+    except OSError as error:
+        raise UsageError(f"{flag} {path}: is {error.strerror}") from None
     try:
         with tempfile.TemporaryFile(dir=path.parent):
             pass

@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,7 +16,7 @@ from rlcb.console import warn
 from rlcb.envs.families import family_of, has_success, normalized_score
 from rlcb.errors import ResourceError
 from rlcb.evaluation.request import Request
-from rlcb.files import write_json
+from rlcb.files import read_regular, refuse_to_replace, write_json
 
 if TYPE_CHECKING:  # it imports torch
     from rlcb.evaluation.play import Tally
@@ -23,6 +24,7 @@ if TYPE_CHECKING:  # it imports torch
 Evaluation = dict[str, Any]
 Interval = tuple[float, float] | None
 SCHEMA = 1
+_LARGEST = 256 * 2**20  # bytes of an evaluation file
 _NORMAL_95 = 1.959963984540054  # the normal distribution's 97.5 % point
 
 
@@ -118,6 +120,10 @@ class EvaluationFile:
 
     def __init__(self, path: Path, header: dict[str, Any]):
         """`header`: checkpoint, checkpoint_sha256, algorithm, mode, env_steps."""
+        try:
+            refuse_to_replace(path)
+        except OSError as error:
+            raise ResourceError(f"{path}: is {error.strerror}; --output FILE writes the results elsewhere") from None
         self.path = path
         self._header = header
         self.problem: ResourceError | None = None
@@ -143,10 +149,10 @@ class EvaluationFile:
 
     def _stored(self) -> list[Evaluation]:
         """The evaluations of this checkpoint, identified by its hash, that the file holds."""
-        if not self.path.exists():
+        if not os.path.lexists(self.path):
             return []
         try:
-            document = json.loads(self.path.read_bytes())
+            document = json.loads(read_regular(self.path, _LARGEST))
             if document["schema"] != SCHEMA:
                 raise ValueError(f"schema {document['schema']}")
             evaluations = document["evaluations"]

@@ -11,6 +11,7 @@ from importlib import import_module
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
 
+from rlcb.console import limit_waiting, protect_output
 from rlcb.errors import RlcbError
 from rlcb.hardware import prepare_process
 from rlcb.signals import die_with
@@ -87,8 +88,10 @@ def main() -> None:
     role = sys.argv[1]
     connection, control, size, threads, parent = (int(word) for word in sys.argv[2:7])
     die_with(parent)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    protect_output()
+    limit_waiting()
     prepare_process(threads)
     from rlcb.comm.control import Control
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rlcb.errors import ResourceError
+from rlcb.files import open_descriptor, open_regular
 from rlcb.signals import die_with
 
 _TAIL_BYTES = 8192
@@ -20,7 +21,7 @@ class Child:
         words = [str(word) for word in arguments]
         try:
             log.parent.mkdir(parents=True, exist_ok=True)
-            with log.open("ab") as file:
+            with open(open_descriptor(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND), "ab") as file:
                 file.write(f"$ rlcb {' '.join(words)}\n".encode())
                 file.flush()
                 self._start = file.tell()
@@ -70,7 +71,7 @@ class Child:
         return self._read(None)
 
     def _read(self, at_most: int | None) -> str:
-        with self._log.open("rb") as file:
+        with open_regular(self._log) as file:
             size = file.seek(0, os.SEEK_END)
             file.seek(self._start if at_most is None else max(self._start, size - at_most))
             return file.read().decode(errors="replace")

@@ -1,5 +1,6 @@
 """The settings of a benchmark suite, from its YAML file and flags, and the configuration of each pair of them."""
 
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -185,7 +186,7 @@ def _build_configs(settings: SuiteConfig, source: Sources) -> dict[str, Config]:
         pair = f"{algorithm}_{mode}"
         given = settings.config.get(pair) if isinstance(settings.config, dict) else settings.config
         usual = Path("config") / f"{pair}.yaml"
-        file = Path(given) if given else usual if usual.exists() else None
+        file = Path(given) if given else usual if os.path.lexists(usual) else None
         for game in reversed(settings.games):
             changes = _changes(settings, source, algorithm, mode, game)
             configs[pair] = build_config(file, changes, mode=mode, algorithm=algorithm)
