@@ -84,7 +84,6 @@ def write_whole(path: Path, data: bytes) -> None:
 
 
 def _write_and_rename(path: Path, data: bytes) -> None:
-    refuse_to_replace(path)
     temporary = path.with_name(f".{path.name}{TEMPORARY}{os.getpid()}")
     try:
         descriptor = open_descriptor(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 from rlcb.console import limit_waiting, lost_output, protect_output
 from rlcb.errors import ResourceError, RlcbError
-from rlcb.signals import end_on_signals
+from rlcb.signals import StopRequest
 
 _FLAG_NAMES = {"name": "--env", "duration_hours": "--duration"}
 _BARE = ("insecure",)  # flags that need no value
@@ -45,7 +45,7 @@ class Parser(argparse.ArgumentParser):
 def start_program() -> None:
     """What every command begins with: its output cannot fail, and a signal ends it while there is nothing to save."""
     protect_output()
-    end_on_signals()
+    StopRequest().install()
 
 
 def answered(prog: str, work: Callable[[], int], prints_result: bool = False) -> int:

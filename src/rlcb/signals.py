@@ -5,40 +5,55 @@ import ctypes
 import os
 import select
 import signal
+import sys
 from collections.abc import Callable
 from types import FrameType
 
+CAUGHT = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_SECONDS_TO_END = 10.0  # after which a program that was told to end is ended, tidied up or not
 _PR_SET_PDEATHSIG = 1
 
 
 def take_over(handler: Callable[[int, FrameType | None], None]) -> None:
     """Have SIGINT, SIGTERM and SIGHUP call `handler`; a hang-up that this program was told to ignore stays ignored."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    for number in CAUGHT:
         if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:  # as nohup leaves it
             signal.signal(number, handler)
 
 
-def end_on_signals() -> None:
-    """A signal ends the program where it stands, with 128 + its number: as long as there is nothing to save."""
-    take_over(_end)
-
-
-def _end(number: int, frame: FrameType | None) -> None:
-    raise SystemExit(128 + number)
-
-
 class StopRequest:
-    """Remembers the first signal; a second one ends the process, unless it is a hang-up."""
+    """What signals mean for a program: until there is something to save they end it, then they ask it to stop.
+
+    Once it was asked, a second signal ends the process at once, unless it is a hang-up.
+    """
 
     def __init__(self, answer: str = "finishing the current update, then saving") -> None:
-        """`answer`: what is done about the first signal, for the person who sent it."""
+        """`answer`: what is done when it is asked to stop, for the person who asks."""
         self.signal: int | None = None
         self._answer = f"\n{answer}; once more to stop at once\n".encode()
         self._asked = False  # by a signal that somebody sends on purpose
 
     def install(self) -> None:
-        """From now on signals are answered like this."""
+        """From now on a signal ends the program where it stands, with 128 + its number."""
+        self._end_if_told()
+        take_over(self._end)
+
+    def begin(self) -> None:
+        """From now on there is something to save: the first signal is remembered in `signal`."""
+        self._end_if_told()
         take_over(self._received)
+
+    def _end(self, number: int, frame: FrameType | None) -> None:
+        self.signal = number
+        # A library may catch the exception, and in a finaliser it is only reported: then the process ends a bit later.
+        sys.unraisablehook = lambda _: None
+        signal.signal(signal.SIGALRM, lambda *_: os._exit(128 + number))
+        signal.setitimer(signal.ITIMER_REAL, _SECONDS_TO_END)
+        self._end_if_told()
+
+    def _end_if_told(self) -> None:
+        if self.signal is not None:
+            raise SystemExit(self.exit_code)
 
     def _received(self, number: int, frame: FrameType | None) -> None:
         if self._asked and number != signal.SIGHUP:

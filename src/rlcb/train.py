@@ -18,7 +18,7 @@ from rlcb.errors import ResourceError, RlcbError, UsageError
 from rlcb.hardware import package_version, prepare_process, resolve_device, usable_cpus
 from rlcb.run.directory import RunDirectory, check_space, checkpoint_bytes, create_run, open_run, read_run
 from rlcb.run.metrics import INSTALL_TENSORBOARD, want_tensorboard
-from rlcb.signals import StopRequest, end_on_signals
+from rlcb.signals import StopRequest
 
 if TYPE_CHECKING:  # these import torch and Ray
     from rlcb.cluster.ray_pool import RayPool
@@ -47,6 +47,7 @@ class Request:
 def train(request: Request) -> int:
     """Check everything that can be checked, then train; returns the exit code."""
     stop = StopRequest()
+    stop.install()
     config, mode = _resumed_config(request, request.resume) if request.resume else _new_config(request)
     path = request.resume or request.output_dir or default_output(config.algorithm, mode)
     if not want_tensorboard(config.logging.tensorboard) and config.logging.tensorboard == "auto":
@@ -56,7 +57,7 @@ def train(request: Request) -> int:
 
     def work() -> int:
         with _cluster_pool(config) as pool:
-            end_on_signals()  # again: Ray replaces the signal handlers when it starts
+            stop.install()  # again: should Ray have replaced the signal handlers or caught what they raise
             return _run(request, path, config, mode, stop, pool)
 
     if config.parallel.cluster is None:
@@ -180,7 +181,7 @@ def _cluster_pool(config: Config) -> "Iterator[RayPool | None]":
 def _run(request: Request, path: Path, config: Config, mode: str, stop: StopRequest, pool: "RayPool | None") -> int:
     """Decide what is left to decide, make or open the run's directory and train."""
     config, plan = make_plan(config, mode, pool)
-    stop.install()  # from here on there is a run that can be saved and resumed
+    stop.begin()  # from here on there is a run that can be saved and resumed
     run = (open_run if request.resume else create_run)(path, config, mode)
     try:
         check_space(run, checkpoint_bytes(config), config.logging.keep_checkpoints)

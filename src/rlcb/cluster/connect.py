@@ -4,6 +4,7 @@ import contextlib
 import logging
 import os
 import secrets
+import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -13,7 +14,7 @@ from rlcb.cluster.address import Address, has_token, refuse_silent, resolved
 from rlcb.config.schema import Config
 from rlcb.errors import WorkersLost
 from rlcb.hardware import usable_cpus
-from rlcb.signals import die_with, take_over
+from rlcb.signals import CAUGHT, die_with, take_over
 
 _PATIENCE = 25.0  # seconds to connect in
 _SETTINGS = {
@@ -51,6 +52,7 @@ def connected(config: Config, address: Address) -> Iterator[Address]:
         try:
             # Ray would print every event of every node among this program's lines; they are in Ray's own logs.
             ray._private.worker.listen_error_messages = lambda *_: None
+            ray._private.utils.set_sigterm_handler = lambda _: None  # what SIGTERM does is decided already
             ray.init(**options, log_to_driver=False, logging_level=logging.ERROR, namespace="rlcb")
         except Exception as error:  # Ray has no common class for these
             raise WorkersLost(f"--cluster {address}: {_reason(error)}") from None
@@ -124,12 +126,18 @@ def guarded(work: Callable[[], int], hint: str) -> int:
     sys.stderr.flush()
     reading, writing = os.pipe()
     here = os.getpid()
+    # A signal that arrives while Python sets up the new process would be lost there.
+    signal.pthread_sigmask(signal.SIG_BLOCK, CAUGHT)
     child = os.fork()
     if child == 0:
         os.close(reading)
         os.setpgid(0, 0)  # Ctrl-C is for the other process, which passes it on
         die_with(here)
-        code = work()
+        try:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, CAUGHT)
+            code = work()
+        except SystemExit as end:  # one of them came at once
+            code = end.code if isinstance(end.code, int) else 1
         sys.stdout.flush()
         sys.stderr.flush()
         os.write(writing, b".")
@@ -140,6 +148,7 @@ def guarded(work: Callable[[], int], hint: str) -> int:
         os.kill(child, number)
 
     take_over(pass_on)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, CAUGHT)
     with os.fdopen(reading, "rb") as pipe:
         finished = pipe.read()
     _, status = os.waitpid(child, 0)

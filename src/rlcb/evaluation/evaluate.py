@@ -21,6 +21,7 @@ def evaluate(request: Request, titled: bool = False) -> int:
     `titled`: name the algorithm above the header and above the results.
     """
     stop = StopRequest("stopping; the episodes that have finished are kept")
+    stop.install()
     check_request(request)
     threads = prepare_process(request.num_threads)
     import torch
@@ -40,7 +41,7 @@ def evaluate(request: Request, titled: bool = False) -> int:
     evaluator = Evaluator(request, policy, spec.num_actions, device, threads, file, stop)
     window = _window(request, tracks[0][1])
     header = {"shape": shape_words(spec), "num_actions": spec.num_actions, "device": device, "titled": titled}
-    stop.install()  # from here on there are episodes to keep
+    stop.begin()  # from here on there are episodes to keep
     print(filled("evaluation_header.txt", request=request, trained=trained, env=env, **header), flush=True)
     if window:
         show(window, evaluator.frames(tracks[0][1]))

@@ -16,7 +16,7 @@ from rlcb.console import warn
 from rlcb.envs.families import family_of, has_success, normalized_score
 from rlcb.errors import ResourceError
 from rlcb.evaluation.request import Request
-from rlcb.files import read_regular, refuse_to_replace, write_json
+from rlcb.files import read_regular, write_json
 
 if TYPE_CHECKING:  # it imports torch
     from rlcb.evaluation.play import Tally
@@ -120,10 +120,6 @@ class EvaluationFile:
 
     def __init__(self, path: Path, header: dict[str, Any]):
         """`header`: checkpoint, checkpoint_sha256, algorithm, mode, env_steps."""
-        try:
-            refuse_to_replace(path)
-        except OSError as error:
-            raise ResourceError(f"{path}: is {error.strerror}; --output FILE writes the results elsewhere") from None
         self.path = path
         self._header = header
         self.problem: ResourceError | None = None

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from rlcb.console import limit_waiting, protect_output
 from rlcb.errors import RlcbError
 from rlcb.hardware import prepare_process
-from rlcb.signals import die_with
+from rlcb.signals import CAUGHT, die_with
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -88,7 +88,7 @@ def main() -> None:
     role = sys.argv[1]
     connection, control, size, threads, parent = (int(word) for word in sys.argv[2:7])
     die_with(parent)
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    for number in CAUGHT:
         signal.signal(number, signal.SIG_IGN)
     protect_output()
     limit_waiting()

@@ -17,6 +17,7 @@ from rlcb.suite.work import Work
 def benchmark(output: Path, file: Path | None, flags: Mapping[str, tuple[str, Any]]) -> int:
     """Do what is not done yet of a suite; returns the exit code. Without file and flags it continues the stored one."""
     stop = StopRequest("the current run finishes its update and saves, then the suite stops")
+    stop.install()
     wanted = build_suite(file, flags) if file or flags else None
     if wanted is None and not has_plan(output):
         raise UsageError(
@@ -25,7 +26,7 @@ def benchmark(output: Path, file: Path | None, flags: Mapping[str, tuple[str, An
         )
     with locked(output):
         suite = _agreed(output, wanted)
-        stop.install()  # from here on there are runs to save
+        stop.begin()  # from here on there are runs to save
         display = Display()
         work = Work(output, suite, stop, display)
         check_room(output, work.unfinished, suite.configs)
