@@ -17,6 +17,7 @@ _CHUNK = 256 * 1024
 _RETRIES = 3
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 TEMPORARY = ".tmp-"  # part of the name of every unfinished file
+_UNITS = ((2**30, "GB"), (2**20, "MB"), (2**10, "KB"))
 _KINDS = {
     stat.S_IFDIR: "a directory",
     stat.S_IFIFO: "a named pipe",
@@ -47,20 +48,28 @@ def open_descriptor(path: Path | str, flags: int) -> int:
     return descriptor
 
 
-def open_regular(path: Path | str) -> BinaryIO:
-    """Open a regular file for reading; OSError for anything else, as from `open_descriptor`."""
-    return open(open_descriptor(path, os.O_RDONLY), "rb")
+def open_regular(path: Path | str, limit: int | None = None) -> BinaryIO:
+    """Open a regular file, of at most `limit` bytes, for reading; OSError for anything else, as `open_descriptor`."""
+    descriptor = open_descriptor(path, os.O_RDONLY)
+    if limit is not None and os.fstat(descriptor).st_size > limit:
+        os.close(descriptor)
+        raise _too_large(path, limit)
+    return open(descriptor, "rb")
 
 
 def read_regular(path: Path | str, limit: int) -> bytes:
     """The content of a regular file of at most `limit` bytes; OSError for anything else, as from `open_descriptor`."""
-    with open_regular(path) as file:
-        # The size says nothing for files that the kernel makes up (/proc), and a file may grow while it is read.
-        data = file.read(limit + 1) if os.fstat(file.fileno()).st_size <= limit else None
-    if data is None or len(data) > limit:
-        size = f"{limit / 2**20:g} MB" if limit >= 2**20 else f"{limit / 2**10:g} KB"
-        raise OSError(errno.EFBIG, f"larger than {size}", str(path))
+    with open_regular(path, limit) as file:
+        # Files that the kernel makes up (/proc) have no size, and a file may grow while it is read.
+        data = file.read(limit + 1)
+    if len(data) > limit:
+        raise _too_large(path, limit)
     return data
+
+
+def _too_large(path: Path | str, limit: int) -> OSError:
+    unit, name = next(((unit, name) for unit, name in _UNITS if limit >= unit), (1, "bytes"))
+    return OSError(errno.EFBIG, f"larger than {limit / unit:g} {name}", str(path))
 
 
 def _refuse_special(path: Path | str, mode: int) -> None:

@@ -27,7 +27,7 @@ _SPENT = re.compile(r"time/(\w+)_seconds")
 _PIECE = 4 * 2**20  # bytes parsed at a time
 _LONGEST_LINE = 2**20
 _LARGEST_LOG = 4 * 2**30  # bytes of a log that are read
-_LARGEST_WHOLE = 256 * 2**20  # bytes of a metrics.json that are read at once
+LARGEST_COLUMNS = 256 * 2**20  # bytes of a metrics.json that are read at once
 
 Columns = dict[str, Array]  # by the names of the log
 
@@ -78,7 +78,7 @@ def _last_step(log: Path) -> Any:
 def _read_columns(path: Path) -> Columns | None:
     """The columns of a metrics.json, None unless it is complete and has any update."""
     try:
-        content = parse_json(read_regular(path, _LARGEST_WHOLE))
+        content = parse_json(read_regular(path, LARGEST_COLUMNS))
         columns = {name: column for name, column in content.items() if isinstance(column, list)}
     except (OSError, ValueError, AttributeError, RecursionError):
         return None

@@ -14,7 +14,7 @@ try:
 except ImportError:  # the parser of the standard library gives the same values, more slowly
     _quick = None  # type: ignore[assignment]
 
-_LARGEST = 64 * 2**20
+LARGEST_OBJECT = 64 * 2**20
 
 
 def parse_json(text: bytes) -> Any:
@@ -80,7 +80,7 @@ def section(content: Any, name: str) -> dict[str, Any]:
 def read_object(path: Path) -> dict[str, Any]:
     """A JSON object from a file; UsageError says in a phrase what is wrong with it."""
     try:
-        content = parse_json(read_regular(path, _LARGEST))
+        content = parse_json(read_regular(path, LARGEST_OBJECT))
     except FileNotFoundError:
         raise UsageError(f"no {path.name}") from None
     except OSError as error:
