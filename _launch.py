@@ -37,15 +37,23 @@ def compare() -> NoReturn:
 
 def check() -> NoReturn:
     """Check the Python that runs this, whatever the virtual environment has."""
-    sys.path.insert(0, str(ROOT / "src"))
+    _start()
     from rlcb.cli import doctor
 
     sys.exit(doctor(sys.argv[1:], SCRIPT))
 
 
-def _use_project() -> None:
-    """Make `rlcb` importable, if need be by going over to .venv; where that is not possible, say what to do."""
+def _start() -> None:
+    """Make `rlcb` importable and begin as its commands do."""
     sys.path.insert(0, str(ROOT / "src"))
+    from rlcb.flags import start_program
+
+    start_program()
+
+
+def _use_project() -> None:
+    """Have the packages that `rlcb` needs, if need be by going over to .venv; if that fails, say what to do."""
+    _start()
     if importlib.util.find_spec("torch") and importlib.util.find_spec("pydantic"):
         return
     inside = Path(sys.prefix).resolve() == VENV_PYTHON.parent.parent.resolve()

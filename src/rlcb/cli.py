@@ -1,14 +1,13 @@
 """The command line: `rlcb VERB …` and the documented scripts. Each verb parses its flags and calls the program."""
 
 import argparse
-import io
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from rlcb import __version__
 from rlcb.config.registry import ALGORITHMS, DEFAULT_ALGORITHM, MODES
-from rlcb.flags import Parser, add_keys, answered, finite, flag_of, whole
+from rlcb.flags import Parser, add_keys, answered, finite, flag_of, start_program, whole
 
 # The flags of the documented scripts, by the config key each one sets; `rlcb train` has one for every key.
 TIMED_KEYS = ("name", "seed", "num_envs", "n_steps", "batch_size", "num_threads", "device")
@@ -17,14 +16,10 @@ FIXED_KEYS = (*TIMED_KEYS, "total_timesteps", "n_epochs", "learning_rate", "gamm
 PARALLEL_KEYS = ("num_workers", "num_envs_per_worker", "cluster", "min_workers", "insecure")
 ALIASES = {alias: key for entry in ALGORITHMS.values() for alias, key in entry.aliases.items() if key in PARALLEL_KEYS}
 
-# A terminal that cannot show ± or ✓ gets a question mark, not a traceback.
-for _stream in (sys.stdout, sys.stderr):
-    if isinstance(_stream, io.TextIOWrapper):
-        _stream.reconfigure(errors="replace")
-
 
 def main(argv: Sequence[str] | None = None) -> int:
     """`rlcb VERB …`."""
+    start_program()
     argv = list(sys.argv[1:] if argv is None else argv)
     parser = Parser("rlcb", "Train, time and compare reinforcement-learning algorithms on Procgen.")
     parser.add_argument("--version", action="version", version=f"rlcb {__version__}")
@@ -168,7 +163,7 @@ def compare_verb(argv: Sequence[str]) -> int:
     arguments = parser.parse(argv)
     from rlcb.report.compare import compare_any
 
-    return answered(parser.prog, lambda: compare_any(**vars(arguments)))
+    return answered(parser.prog, lambda: compare_any(**vars(arguments)), prints_result=True)
 
 
 def compare_script(prog: str, argv: Sequence[str] | None = None) -> int:
@@ -183,7 +178,7 @@ def compare_script(prog: str, argv: Sequence[str] | None = None) -> int:
     arguments = parser.parse(argv)
     from rlcb.report.two_runs import compare_two
 
-    return answered(prog, lambda: compare_two(**vars(arguments)))
+    return answered(prog, lambda: compare_two(**vars(arguments)), prints_result=True)
 
 
 def benchmark_verb(argv: Sequence[str]) -> int:
@@ -220,4 +215,4 @@ def doctor(argv: Sequence[str], prog: str = "rlcb doctor") -> int:
     parser.parse(argv)
     from rlcb.doctor import examine
 
-    return examine()
+    return answered(prog, examine, prints_result=True)

@@ -1,15 +1,118 @@
-"""Output of a run: lines, and on a terminal a progress bar below them; warnings and notes; texts from templates."""
+"""Output: streams that cannot fail; lines, and on a terminal a progress bar; warnings, notes, texts from templates."""
 
+import contextlib
+import io
+import os
+import select
 import sys
 import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
     from rich.live import Live
     from rich.progress import Progress
 
 _DRAW_EVERY = 0.1  # seconds, because drawing costs time
+_PATIENCE = 5.0  # seconds that a run waits for the reader of its output to go on reading
+_PIECE = 4096  # bytes; a pipe that is ready takes so many without waiting
+
+
+class Output(io.RawIOBase):
+    """A standard stream that cannot fail: after a failure it leads to /dev/null, also for processes started later."""
+
+    def __init__(self, descriptor: int):
+        self.failure: OSError | None = None  # why something could not be written
+        self.patience: float | None = None  # seconds to wait for a reader that does not read; None: any time
+        self._descriptor = self._target = descriptor
+        self._stalled = False
+        if os.isatty(descriptor):
+            # Without waiting, through an opened file of its own: other processes share the one behind the descriptor.
+            with contextlib.suppress(OSError):
+                self._target = os.open(os.ttyname(descriptor), os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY)
+
+    def writable(self) -> bool:
+        """It is for writing."""
+        return True
+
+    def fileno(self) -> int:
+        """The number of the standard stream."""
+        return self._descriptor
+
+    def isatty(self) -> bool:
+        """Whether it leads to a terminal."""
+        return os.isatty(self._descriptor)
+
+    def write(self, data: "ReadableBuffer", /) -> int:
+        """Write all of it; what cannot be written, or not within the patience, is dropped."""
+        rest = memoryview(data)
+        patience = 0.0 if self._stalled and self.patience is not None else self.patience
+        deadline = None if patience is None else time.monotonic() + patience
+        while rest:
+            left = None if deadline is None else max(deadline - time.monotonic(), 0.0)
+            try:
+                if not select.select([], [self._target], [], left)[1]:
+                    break
+                rest = rest[os.write(self._target, rest[:_PIECE]) :]
+            except BlockingIOError:  # a terminal can have room for less than the end of a line takes
+                if left == 0.0:
+                    break
+                time.sleep(0.01)
+            except OSError as error:
+                self._give_up(error)
+                rest = rest[:0]
+        self._stalled = bool(rest)
+        return memoryview(data).nbytes
+
+    def _give_up(self, error: OSError) -> None:
+        self.failure = error
+        if self._target != self._descriptor:
+            os.close(self._target)
+            self._target = self._descriptor
+        _lead_nowhere(self._descriptor)
+
+
+def protect_output() -> None:
+    """Replace standard output and error by streams that cannot fail; those that are closed lead to /dev/null."""
+    for descriptor in (0, 1, 2):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            _lead_nowhere(descriptor)  # otherwise the next file that is opened would get this number
+    for descriptor, name in ((1, "stdout"), (2, "stderr")):
+        stream = getattr(sys, name)
+        if stream is not None and (stream is not getattr(sys, f"__{name}__") or isinstance(stream.buffer, Output)):
+            continue  # somebody else's, or done already
+        encoding = stream.encoding if stream else "utf-8"
+        # A terminal that cannot show ± or ✓ gets a question mark, not a traceback.
+        safe = io.TextIOWrapper(Output(descriptor), encoding, errors="replace", line_buffering=True)  # type: ignore[type-var]
+        for attribute in (name, f"__{name}__"):
+            setattr(sys, attribute, safe)
+
+
+def _lead_nowhere(descriptor: int) -> None:
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    if nowhere != descriptor:
+        os.dup2(nowhere, descriptor)
+        os.close(nowhere)
+    else:
+        os.set_inheritable(descriptor, True)
+
+
+def limit_waiting() -> None:
+    """From now on a reader of the output that does not read any more holds the program up for some seconds only."""
+    for stream in (sys.stdout, sys.stderr):
+        output = getattr(stream, "buffer", None)
+        if isinstance(output, Output):
+            output.patience = _PATIENCE
+
+
+def lost_output() -> OSError | None:
+    """Why something that was printed to standard output has not arrived; None if everything has."""
+    sys.stdout.flush()
+    output = getattr(sys.stdout, "buffer", None)
+    return output.failure if isinstance(output, Output) else None
 
 
 class Screen:

@@ -1,4 +1,4 @@
-"""Files that are either whole or not there."""
+"""Files: written whole or not at all, read only where they are regular files of a sensible size."""
 
 import contextlib
 import errno
@@ -6,9 +6,10 @@ import fcntl
 import json
 import os
 import socket
+import stat
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from rlcb.errors import ResourceError
 
@@ -16,6 +17,65 @@ _CHUNK = 256 * 1024
 _RETRIES = 3
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 TEMPORARY = ".tmp-"  # part of the name of every unfinished file
+_UNITS = ((2**30, "GB"), (2**20, "MB"), (2**10, "KB"))
+_KINDS = {
+    stat.S_IFDIR: "a directory",
+    stat.S_IFIFO: "a named pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
+
+
+def open_descriptor(path: Path | str, flags: int) -> int:
+    """The descriptor of a regular file, opened at once; OSError for anything else, with the reason as its `strerror`.
+
+    A named pipe would make the open wait for another process, and some devices do something when they are opened. So
+    the kind is looked at before opening, and again afterwards, as the file may have been replaced in between.
+    """
+    with contextlib.suppress(FileNotFoundError):
+        _refuse_special(path, os.stat(path).st_mode)
+    try:
+        descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY, 0o644)
+    except FileNotFoundError as error:
+        reason = "a link to a file that does not exist" if os.path.islink(path) else error.strerror
+        raise FileNotFoundError(error.errno, reason, str(path)) from None
+    try:
+        _refuse_special(path, os.fstat(descriptor).st_mode)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def open_regular(path: Path | str, limit: int | None = None) -> BinaryIO:
+    """Open a regular file, of at most `limit` bytes, for reading; OSError for anything else, as `open_descriptor`."""
+    descriptor = open_descriptor(path, os.O_RDONLY)
+    if limit is not None and os.fstat(descriptor).st_size > limit:
+        os.close(descriptor)
+        raise _too_large(path, limit)
+    return open(descriptor, "rb")
+
+
+def read_regular(path: Path | str, limit: int) -> bytes:
+    """The content of a regular file of at most `limit` bytes; OSError for anything else, as from `open_descriptor`."""
+    with open_regular(path, limit) as file:
+        # Files that the kernel makes up (/proc) have no size, and a file may grow while it is read.
+        data = file.read(limit + 1)
+    if len(data) > limit:
+        raise _too_large(path, limit)
+    return data
+
+
+def _too_large(path: Path | str, limit: int) -> OSError:
+    unit, name = next(((unit, name) for unit, name in _UNITS if limit >= unit), (1, "bytes"))
+    return OSError(errno.EFBIG, f"larger than {limit / unit:g} {name}", str(path))
+
+
+def _refuse_special(path: Path | str, mode: int) -> None:
+    if not stat.S_ISREG(mode):
+        kind = _KINDS.get(stat.S_IFMT(mode), "something else")
+        raise OSError(errno.EINVAL, f"{kind}, not a regular file", str(path))
 
 
 def write_whole(path: Path, data: bytes) -> None:
@@ -35,7 +95,7 @@ def write_whole(path: Path, data: bytes) -> None:
 def _write_and_rename(path: Path, data: bytes) -> None:
     temporary = path.with_name(f".{path.name}{TEMPORARY}{os.getpid()}")
     try:
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+        descriptor = open_descriptor(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         try:
             _write_all(descriptor, data)
             os.fsync(descriptor)
@@ -46,6 +106,14 @@ def _write_and_rename(path: Path, data: bytes) -> None:
         temporary.unlink(missing_ok=True)
         raise
     _sync_folder(path.parent)
+
+
+def refuse_to_replace(path: Path) -> None:
+    """OSError if there is something at `path` that a file must not take the place of, /dev/null for instance."""
+    with contextlib.suppress(FileNotFoundError):
+        mode = os.lstat(path).st_mode
+        if not stat.S_ISLNK(mode):
+            _refuse_special(path, mode)
 
 
 def _write_all(descriptor: int, data: bytes) -> None:
@@ -70,7 +138,7 @@ class Appender:
     def __init__(self, path: Path):
         self._path = path
         try:
-            self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+            self._descriptor = open_descriptor(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         except OSError as error:
             raise ResourceError(f"{path} cannot be written: {error.strerror}") from None
 
@@ -118,9 +186,9 @@ def try_lock(descriptor: int) -> bool:
 def take_lock(path: Path) -> tuple[int | None, str]:
     """Lock a file until this process ends: its descriptor, or None if another process has it; and whose it was."""
     try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        descriptor = open_descriptor(path, os.O_RDWR | os.O_CREAT)
     except OSError as error:
-        raise ResourceError(f"{path.parent}: cannot be written to: {error.strerror}") from None
+        raise ResourceError(f"{path}: cannot be written to: {error.strerror}") from None
     owner = os.read(descriptor, 200).decode(errors="replace").strip()
     if not try_lock(descriptor):
         os.close(descriptor)

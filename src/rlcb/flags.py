@@ -3,10 +3,13 @@
 import argparse
 import difflib
 import math
-import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NoReturn
+
+from rlcb.console import limit_waiting, lost_output, protect_output
+from rlcb.errors import ResourceError, RlcbError
+from rlcb.signals import StopRequest
 
 _FLAG_NAMES = {"name": "--env", "duration_hours": "--duration"}
 _BARE = ("insecure",)  # flags that need no value
@@ -23,6 +26,12 @@ class Parser(argparse.ArgumentParser):
         """Print one line and exit with 2."""
         self.exit(2, f"{self.prog}: error: {message}; see {self.prog} --help\n")
 
+    def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
+        """End the program, with a message or after the help."""
+        if message:
+            print(message, end="", file=sys.stderr)
+        sys.exit(_after_output(self.prog, status))
+
     def parse(self, argv: Sequence[str] | None) -> argparse.Namespace:
         """Parse all of `argv`, None for the process's own; an unknown flag is answered with the nearest known one."""
         arguments, unknown = self.parse_known_args(argv)
@@ -33,21 +42,38 @@ class Parser(argparse.ArgumentParser):
         return arguments
 
 
-def answered(prog: str, work: Callable[[], int]) -> int:
-    """Do the work and return its exit code; an expected failure becomes one line and its exit code."""
-    from rlcb.errors import RlcbError
+def start_program() -> None:
+    """What every command begins with: its output cannot fail, and a signal ends it while there is nothing to save."""
+    protect_output()
+    StopRequest().install()
 
+
+def answered(prog: str, work: Callable[[], int], prints_result: bool = False) -> int:
+    """Do the work and return its exit code; an expected failure becomes one line and its exit code.
+
+    `prints_result`: what the command is for goes to standard output, so it waits for the reader and fails without one.
+    """
+    if not prints_result:
+        limit_waiting()
     try:
         code = work()
-        sys.stdout.flush()
     except RlcbError as error:
         print(f"{prog}: error: {error}", file=sys.stderr)
         return error.exit_code
-    except BrokenPipeError:
-        # The reader, `head` for instance, has closed the pipe; Python would report that again when it ends.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return _BROKEN_PIPE
-    return code
+    except SystemExit as end:  # a signal before there was anything to save
+        return end.code if isinstance(end.code, int) else 1
+    return _after_output(prog, code) if prints_result else code
+
+
+def _after_output(prog: str, code: int) -> int:
+    """The exit code of a command whose result was printed: `code`, unless the result did not arrive."""
+    lost = lost_output()
+    if code or lost is None:
+        return code
+    if isinstance(lost, BrokenPipeError):
+        return _BROKEN_PIPE  # the reader, `head` for instance, has read enough
+    print(f"{prog}: error: standard output cannot be written: {lost.strerror}", file=sys.stderr)
+    return ResourceError.exit_code
 
 
 def flag_of(key: str) -> str:

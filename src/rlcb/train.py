@@ -1,6 +1,7 @@
 """From flags to a running training: configuration, checks, plan, run directory, execution."""
 
 import contextlib
+import os
 import time
 from dataclasses import dataclass
 from importlib import import_module
@@ -65,7 +66,7 @@ def train(request: Request) -> int:
         from rlcb.cluster.ray_pool import joined
 
         with joined(config, address) as pool:
-            stop.install()  # again: Ray replaces the signal handlers when it starts
+            stop.install()  # again: should Ray have replaced the signal handlers or caught what they raise
             return _run(request, path, config, mode, stop, pool)
 
     begun = time.time()
@@ -86,7 +87,7 @@ def new_config(algorithm: str, mode: str, file: Path | None, overrides: Given) -
     """The file's configuration, by default that of the algorithm and mode, with the flags on top."""
     if file is None:
         default = Path("config") / f"{algorithm}_{mode}.yaml"
-        file = default if default.exists() else None
+        file = default if os.path.lexists(default) else None
     return build_config(file, overrides, mode=mode, algorithm=algorithm)
 
 
@@ -167,6 +168,7 @@ def _run(
 ) -> int:
     """Decide what is left to decide, make or open the run's directory and train; `pool`: the cluster's workers."""
     config, plan = make_plan(config, mode, pool)
+    stop.begin()  # from here on there is a run that can be saved and resumed
     run = (open_run if request.resume else create_run)(path, config, mode)
     try:
         check_space(run, checkpoint_bytes(config), config.logging.keep_checkpoints)

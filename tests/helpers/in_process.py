@@ -16,7 +16,7 @@ from rlcb.cli import main
 
 def command(*arguments: str | Path) -> int:
     """`rlcb …` in this process; leaves signals, environment and threads as they were."""
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     environment, threads = dict(os.environ), torch.get_num_threads()
     try:
         return main([str(argument) for argument in arguments])

@@ -11,6 +11,7 @@ import numpy as np
 from rlcb.analysis.statistics import Array
 from rlcb.analysis.untrusted import parse_json, parse_lines, read_object
 from rlcb.errors import UsageError
+from rlcb.files import open_regular
 
 # The fields of a History, and the metrics in the log that they hold.
 _NAMES = {
@@ -25,7 +26,8 @@ _NAMES = {
 _SPENT = re.compile(r"time/(\w+)_seconds")
 _PIECE = 4 * 2**20  # bytes parsed at a time
 _LONGEST_LINE = 2**20
-_LARGEST_WHOLE = 256 * 2**20  # bytes of a metrics.json that are read at once
+_LARGEST_LOG = 4 * 2**30  # bytes of a log that are read
+LARGEST_COLUMNS = 256 * 2**20  # bytes of a metrics.json that are read at once
 
 Columns = dict[str, Array]  # by the names of the log
 
@@ -63,8 +65,8 @@ def load_history(log: Path, whole: Path) -> tuple[History, list[str]]:
 def _last_step(log: Path) -> Any:
     """The step in the last line of a log, None if the line is not complete."""
     try:
-        with log.open("rb") as file:
-            file.seek(max(os.path.getsize(log) - _LONGEST_LINE, 0))
+        with open_regular(log) as file:
+            file.seek(max(os.fstat(file.fileno()).st_size - _LONGEST_LINE, 0))
             tail = file.read(_LONGEST_LINE)
         return parse_json(tail[tail[:-1].rfind(b"\n") + 1 :])["step"] if tail.endswith(b"\n") else None
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
@@ -74,7 +76,7 @@ def _last_step(log: Path) -> Any:
 def _read_columns(path: Path) -> Columns | None:
     """The columns of a metrics.json, None unless it is complete and has any update."""
     try:
-        content = read_object(path, _LARGEST_WHOLE)
+        content = read_object(path, LARGEST_COLUMNS)
     except UsageError:
         return None
     columns = {name: column for name, column in content.items() if isinstance(column, list)}
@@ -87,14 +89,15 @@ def _read_columns(path: Path) -> Columns | None:
 
 def _read_log(path: Path) -> tuple[Columns, list[str]]:
     """Parse a log piece by piece; lines that are not JSON objects are counted and left out."""
-    if not os.path.isfile(path):
-        return {}, [f"no {path.name}"]
     parts: dict[str, list[Array]] = {}
     problems: list[str] = []
     bad, rest = 0, b""
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             while (piece := file.read(_PIECE)) or rest:
+                if file.tell() > _LARGEST_LOG:
+                    problems.append(f"{path.name}: what follows the first {_LARGEST_LOG // 2**30} GB is left out")
+                    break
                 text = rest + piece
                 cut = text.rfind(b"\n") + 1 if piece else len(text)
                 rows, unreadable = parse_lines(text[:cut])
@@ -110,7 +113,7 @@ def _read_log(path: Path) -> tuple[Columns, list[str]]:
                     problems.append(f"{path.name}: what follows a line of more than 1 MB is left out")
                     break
     except OSError as error:
-        problems.append(f"{path.name} cannot be read: {error.strerror}")
+        problems.append(f"{path.name} cannot be read: {error.strerror}" if os.path.lexists(path) else f"no {path.name}")
     if bad:
         problems.append(f"{path.name}: {bad} unreadable line{'s' if bad > 1 else ''} left out")
     return {name: np.concatenate(arrays) for name, arrays in parts.items()}, problems

@@ -7,16 +7,33 @@ from pathlib import Path
 from typing import Any
 
 from rlcb.analysis.evaluations import load_evaluations
-from rlcb.analysis.history import History, load_history
+from rlcb.analysis.history import LARGEST_COLUMNS, History, load_history
 from rlcb.analysis.run import Run, RunMetrics, ended_at, metrics_of_history, metrics_of_summary, status_of
-from rlcb.analysis.untrusted import env_names, number, parse_lines, plain, read_object, section, whole_number
-from rlcb.config.yaml_file import read_yaml
+from rlcb.analysis.untrusted import (
+    LARGEST_OBJECT,
+    env_names,
+    number,
+    parse_lines,
+    plain,
+    read_object,
+    section,
+    whole_number,
+)
+from rlcb.config.yaml_file import MAX_BYTES, read_yaml
 from rlcb.errors import UsageError
+from rlcb.files import open_regular, read_regular
 
 Warn = Callable[[str], None]
 _MARKS = ("run.json", "benchmark_metrics.json", "training_summary.json")
 _DEEPEST = 8  # folders below the one that was named
 _LARGEST_EVENTS = 16 * 2**20
+# Files that a run can be compared without, and the most bytes that they can have.
+_OTHERS = {
+    "run.json": LARGEST_OBJECT,
+    "config.yaml": MAX_BYTES,
+    "metrics.json": LARGEST_COLUMNS,
+    "events.jsonl": _LARGEST_EVENTS,
+}
 
 
 def load_runs(paths: Iterable[Path], warn: Warn) -> list[Run]:
@@ -120,7 +137,7 @@ def load_run(path: Path) -> Run:
         time_shares=_shares(benchmark if covered else {}, history),
         history=history,
         evaluations=evaluations,
-        problems=(*lacking, *problems, *summary_problems, *evaluation_problems),
+        problems=(*lacking, *_unreadable(path), *problems, *summary_problems, *evaluation_problems),
     )
 
 
@@ -145,6 +162,18 @@ def _optional(path: Path) -> tuple[dict[str, Any], str]:
         return read_object(path), ""
     except UsageError as error:
         return {}, str(error)
+
+
+def _unreadable(path: Path) -> list[str]:
+    """What is wrong with the files that a run can be compared without, as far as they are there."""
+    problems = []
+    for name, limit in _OTHERS.items():
+        try:
+            open_regular(path / name, limit).close()
+        except OSError as error:
+            if os.path.lexists(path / name):
+                problems.append(f"{name} cannot be read: {error.strerror}")
+    return problems
 
 
 def _identity(path: Path, benchmark: dict[str, Any], summary: dict[str, Any]) -> tuple[str, str]:
@@ -188,11 +217,9 @@ def _places(path: Path, config: dict[str, Any], algorithm: str, mode: str) -> tu
 def _events(path: Path) -> list[dict[str, Any]]:
     """The recorded events of a run; damaged lines are left out."""
     try:
-        if os.path.getsize(path / "events.jsonl") > _LARGEST_EVENTS:
-            return []
-        return parse_lines((path / "events.jsonl").read_bytes())[0]
+        return parse_lines(read_regular(path / "events.jsonl", _LARGEST_EVENTS))[0]
     except OSError:
-        return []  # no event has been recorded
+        return []  # no event has been recorded, or none can be read
 
 
 def _shares(benchmark: dict[str, Any], history: History) -> dict[str, float]:

@@ -12,9 +12,11 @@ from pathlib import Path
 import numpy as np
 
 from rlcb.analysis.statistics import Array
+from rlcb.files import read_regular
 
 SOURCE = "Cobbe et al. 2020, arXiv 1912.01588"
 _FILE = Path(__file__).with_name("published_ppo.csv")
+_LARGEST = 16 * 2**20  # bytes
 # By distribution mode and number of levels; 0 stands for all levels, which do not depend on the start level.
 _PROTOCOLS = {("easy", 200): "easy-200", ("easy", 0): "easy-all", ("hard", 500): "hard-500", ("hard", 0): "hard-all"}
 
@@ -61,8 +63,7 @@ def published_curve(
 @cache
 def _curves() -> dict[tuple[str, str], PublishedCurve]:
     rows: dict[tuple[str, str], list[tuple[float, float, float]]] = {}
-    with _FILE.open(encoding="utf-8", newline="") as file:
-        for row in csv.DictReader(file):
-            point = float(row["env_steps"]), float(row["mean"]), float(row["std_over_3_runs"])
-            rows.setdefault((row["protocol"], row["game"]), []).append(point)
+    for row in csv.DictReader(read_regular(_FILE, _LARGEST).decode().splitlines()):
+        point = float(row["env_steps"]), float(row["mean"]), float(row["std_over_3_runs"])
+        rows.setdefault((row["protocol"], row["game"]), []).append(point)
     return {key: PublishedCurve(*key, *np.array(sorted(points)).T) for key, points in rows.items()}

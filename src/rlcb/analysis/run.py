@@ -13,6 +13,7 @@ import numpy as np
 from rlcb.analysis.evaluations import Evaluations
 from rlcb.analysis.history import History
 from rlcb.analysis.untrusted import number, plain, section
+from rlcb.files import read_regular
 
 FINAL_UPDATES = 10  # updates that the final FPS is measured over
 WINDOW = 100  # episodes that a logged mean is over, once there are so many
@@ -172,7 +173,7 @@ def status_of(
 def _running(path: Path) -> str:
     """The process that holds the run's lock, if it is alive on this machine."""
     try:
-        text = (path / ".lock").read_text(encoding="utf-8", errors="replace")[:200]
+        text = read_regular(path / ".lock", 200).decode(errors="replace")
         owner = re.match(r"pid (\d{1,9}) on (\S+)", text)
         if not owner or owner[2] != socket.gethostname():
             return ""

@@ -2,19 +2,19 @@
 
 import json
 import math
-import os
 from pathlib import Path
 from typing import Any
 
 from rlcb.envs.families import family_of, full_name, short_name
 from rlcb.errors import UsageError
+from rlcb.files import read_regular
 
 try:
     import orjson as _quick
 except ImportError:  # the parser of the standard library gives the same values, more slowly
     _quick = None  # type: ignore[assignment]
 
-_LARGEST = 64 * 2**20
+LARGEST_OBJECT = 64 * 2**20
 
 
 def parse_json(text: bytes) -> Any:
@@ -77,14 +77,12 @@ def section(content: Any, name: str) -> dict[str, Any]:
     return inner if isinstance(inner, dict) else {}
 
 
-def read_object(path: Path, largest: int = _LARGEST) -> dict[str, Any]:
+def read_object(path: Path, largest: int = LARGEST_OBJECT) -> dict[str, Any]:
     """A JSON object from a file; UsageError says in a phrase what is wrong with it."""
     try:
-        if not os.path.isfile(path):
-            raise UsageError(f"no {path.name}")
-        if os.path.getsize(path) > largest:
-            raise UsageError(f"{path.name} is larger than {largest // 2**20} MB")
-        content = parse_json(path.read_bytes())
+        content = parse_json(read_regular(path, largest))
+    except FileNotFoundError:
+        raise UsageError(f"no {path.name}") from None
     except OSError as error:
         raise UsageError(f"{path.name} cannot be read: {error.strerror}") from None
     except (ValueError, RecursionError):

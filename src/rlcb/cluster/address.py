@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rlcb.errors import UsageError, WorkersLost
+from rlcb.files import read_regular
 
 INSTALL = "pip install 'rl-cluster-benchmark[cluster]'"
 _HERE = Path("/tmp/ray/ray_current_cluster")  # where `ray start` notes the address of what it started
@@ -35,12 +36,20 @@ def resolved(cluster: str) -> Address:
     found = os.environ.get("RAY_ADDRESS", "").strip()
     if found:
         return _parsed(found, "RAY_ADDRESS")
-    noted = _HERE.read_text().strip() if _HERE.is_file() else ""
+    noted = _noted()
     if not noted:
         raise WorkersLost(
             "--cluster auto: no Ray cluster was started here; `ray start --head` starts one, or use local"
         )
     return _parsed(noted, str(_HERE))
+
+
+def _noted() -> str:
+    """The address that Ray has noted on this machine; empty where there is none."""
+    try:
+        return read_regular(_HERE, 1024).decode(errors="replace").strip()
+    except OSError:
+        return ""
 
 
 def _parsed(text: str, where: str) -> Address:

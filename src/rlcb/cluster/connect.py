@@ -16,7 +16,7 @@ from rlcb.cluster.security import TOKEN_WANTED, agree_on_token, has_token
 from rlcb.config.schema import Config
 from rlcb.errors import WorkersLost
 from rlcb.hardware import usable_cpus
-from rlcb.signals import die_with
+from rlcb.signals import CAUGHT, die_with, take_over
 
 _PATIENCE = 25.0  # seconds to connect in
 _SETTINGS = {
@@ -61,6 +61,7 @@ def connected(config: Config, address: Address) -> Iterator[Address]:
         try:
             # Ray would print every event of every node among this program's lines; they are in Ray's own logs.
             ray._private.worker.listen_error_messages = lambda *_: None
+            ray._private.utils.set_sigterm_handler = lambda _: None  # what SIGTERM does is decided already
             ray.init(**options, log_to_driver=False, logging_level=logging.ERROR, namespace="rlcb")
         except Exception as error:  # Ray has no common class for these
             raise WorkersLost(f"--cluster {address}: {_reason(error)}") from None
@@ -117,7 +118,8 @@ def _watchdog(address: Address, stderr: int) -> Iterator[None]:
 
     def give_up() -> None:
         words = f"no connection in {_PATIENCE:g} s; is it a Ray cluster, and is the token right?"
-        os.write(stderr, f"error: --cluster {address}: {words}\n".encode())
+        with contextlib.suppress(OSError):
+            os.write(stderr, f"error: --cluster {address}: {words}\n".encode())
         os._exit(WorkersLost.exit_code)
 
     timer = threading.Timer(_PATIENCE, give_up)
@@ -138,12 +140,18 @@ def guarded(work: Callable[[], int]) -> int | None:
     sys.stderr.flush()
     reading, writing = os.pipe()
     here = os.getpid()
+    # A signal that arrives while Python sets up the new process would be lost there.
+    signal.pthread_sigmask(signal.SIG_BLOCK, CAUGHT)
     child = os.fork()
     if child == 0:
         os.close(reading)
         os.setpgid(0, 0)  # Ctrl-C is for the other process, which passes it on
         die_with(here)
-        code = work()
+        try:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, CAUGHT)
+            code = work()
+        except SystemExit as end:  # one of them came at once
+            code = end.code if isinstance(end.code, int) else 1
         sys.stdout.flush()
         sys.stderr.flush()
         os.write(writing, b".")
@@ -156,8 +164,8 @@ def guarded(work: Callable[[], int]) -> int | None:
         passed_on.append(number)
         os.kill(child, number)
 
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, pass_on)
+    take_over(pass_on)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, CAUGHT)
     with os.fdopen(reading, "rb") as pipe:
         finished = pipe.read()
     _, status = os.waitpid(child, 0)

@@ -12,9 +12,11 @@ from rlcb.config.load import build_config
 from rlcb.config.registry import ALGORITHMS
 from rlcb.config.schema import Config
 from rlcb.errors import ResourceError, WorkersLost
+from rlcb.files import read_regular, refuse_to_replace, write_whole
 from rlcb.hardware import resolve_device, usable_cpus
 
 FEW_CORES = 2  # so few that actors and learners must share them
+_LARGEST_LOG = 16 * 2**20  # bytes of a trial's log
 _WORTH_IT = 1.05  # a change that costs memory or alters learning must gain at least this much
 
 
@@ -185,7 +187,7 @@ def measure(config: Config, division: Division, updates: int) -> float:
             words = division.words(config, usable_cpus())
             raise ResourceError(f"a trial run with {words} failed: {done.stderr.strip().splitlines()[-1]}")
         log = run / "logs" / f"{config.algorithm.upper()}_Parallel" / "metrics.jsonl"
-        lines = log.read_text().splitlines()
+        lines = read_regular(log, _LARGEST_LOG).splitlines()
     first, last = json.loads(lines[0]), json.loads(lines[-1])
     return float((last["step"] - first["step"]) / (last["time"] - first["time"]))
 
@@ -207,6 +209,11 @@ def fastest_division(config: Config, updates: int = 2) -> tuple[Division, float]
 
 def tune(config: Config, output: Path, updates: int) -> int:
     """Workers and threads, then environments, then the minibatch, each by measurement; writes a ready configuration."""
+    try:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        refuse_to_replace(output)
+    except OSError as error:
+        raise ResourceError(f"--output {output}: cannot be written: {error.strerror}") from None
     division, speed = fastest_division(config, updates)
     best = divided(config, division)
     _say("Trying more environments and larger minibatches (they change what is learned per step, so they must pay):")
@@ -224,8 +231,8 @@ def tune(config: Config, output: Path, updates: int) -> int:
             if not keep:
                 break
             best, speed = trial, found
-    output.parent.mkdir(parents=True, exist_ok=True)
-    output.write_text(f"# Tuned on this machine by `rlcb tune`: {speed:,.0f} FPS.\n{best.to_yaml()}", encoding="utf-8")
+    text = f"# Tuned on this machine by `rlcb tune`: {speed:,.0f} FPS.\n{best.to_yaml()}"
+    write_whole(output, text.encode())
     _say(f"Written: {output}; use it with: rlcb train {config.algorithm} --mode parallel --config {output}")
     return 0
 

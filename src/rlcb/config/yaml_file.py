@@ -8,6 +8,7 @@ from typing import Any
 import yaml
 
 from rlcb.errors import UsageError
+from rlcb.files import read_regular
 
 MAX_BYTES = 256 * 1024
 
@@ -63,10 +64,7 @@ def parse_scalar(text: str) -> Any:
 def read_yaml(path: Path, expected: str = "sections such as 'env:' and 'training:'") -> dict[str, Any]:
     """Read a YAML mapping; anything else is a UsageError that names the file, the line and what was expected."""
     try:
-        if path.stat().st_size > MAX_BYTES:
-            raise UsageError(f"{path}: larger than {MAX_BYTES // 1024} KB, not a configuration file")
-        text = path.read_text(encoding="utf-8")
-        data = _load(text)
+        data = _load(read_regular(path, MAX_BYTES).decode())
     except UnicodeDecodeError:
         raise UsageError(f"{path}: not UTF-8 text") from None
     except OSError as error:

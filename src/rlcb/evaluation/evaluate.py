@@ -1,5 +1,6 @@
 """What an evaluation is asked to do, and its steps: checks, policy, environments, episodes, results."""
 
+import os
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from rlcb.console import filled, note
 from rlcb.envs.families import family_of, make_env
 from rlcb.errors import ResourceError, RlcbError, UsageError
+from rlcb.files import refuse_to_replace
 from rlcb.hardware import prepare_process, resolve_device
 from rlcb.signals import StopRequest
 
@@ -70,6 +72,7 @@ def evaluate(request: Request, titled: bool = False) -> int:
     evaluator = Evaluator(request, policy, spec.num_actions, device, threads, file, stop)
     window = _window(request, tracks[0][1])
     header = {"shape": shape_words(spec), "num_actions": spec.num_actions, "device": device, "titled": titled}
+    stop.begin()  # from here on there are episodes to keep
     print(filled("evaluation_header.txt", request=request, trained=trained, env=env, **header), flush=True)
     if window:
         show(window, evaluator.frames(tracks[0][1]))
@@ -99,8 +102,12 @@ def _check_request(request: Request) -> None:
 
 def _check_writable(flag: str, path: Path) -> None:
     """Raise an error if the file cannot be written."""
-    if path.is_dir() or not path.parent.is_dir():
-        raise UsageError(f"{flag} {path}: {'is a directory' if path.is_dir() else f'there is no folder {path.parent}'}")
+    if not os.path.isdir(path.parent):
+        raise UsageError(f"{flag} {path}: there is no folder {path.parent}")
+    try:
+        refuse_to_replace(path)
+    except OSError as error:
+        raise UsageError(f"{flag} {path}: is {error.strerror}") from None
     try:
         with tempfile.TemporaryFile(dir=path.parent):
             pass

@@ -3,6 +3,7 @@
 import contextlib
 import hashlib
 import json
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,8 +17,9 @@ from rlcb.console import note, warn
 from rlcb.envs.base import EnvSpec
 from rlcb.envs.families import canonical_env_name, missing_mode, spec_of
 from rlcb.errors import CheckpointUnusable, RlcbError, UsageError
+from rlcb.files import read_regular
 from rlcb.networks import make_network
-from rlcb.run.checkpoint import load_checkpoint, load_newest
+from rlcb.run.checkpoint import LARGEST, load_checkpoint, load_newest
 from rlcb.run.directory import read_run
 
 BENCHMARKS = Path("benchmarks")  # where runs go unless told otherwise
@@ -40,7 +42,7 @@ class LoadedPolicy:
 
 def find_policy(where: Path | None, algorithm: str | None) -> LoadedPolicy:
     """The checkpoint in this file or directory, by default the newest under ./benchmarks."""
-    if where is not None and not where.is_dir():
+    if where is not None and not os.path.isdir(where):
         trained = _read(where, load_checkpoint(where))
     else:
         trained = _newest_in(where or BENCHMARKS, algorithm)
@@ -54,7 +56,7 @@ def find_policy(where: Path | None, algorithm: str | None) -> LoadedPolicy:
 def _newest_in(where: Path, algorithm: str | None) -> LoadedPolicy:
     """The newest undamaged checkpoint of the run in a directory, or of the newest run below it."""
     folders = [where]
-    if (where / "run.json").is_file() and (where / "config.yaml").is_file():
+    if all(os.path.isfile(where / name) for name in ("run.json", "config.yaml")):
         elsewhere = read_run(where)[0].logging.checkpoint_dir
         folders += [Path(elsewhere)] if elsewhere else []
     files = [path for folder in folders for path in folder.rglob("*.pt") if _NAME.fullmatch(path.name)]
@@ -67,7 +69,7 @@ def _newest_in(where: Path, algorithm: str | None) -> LoadedPolicy:
     last = max(wanted, key=lambda path: path.lstat().st_mtime)
     path, content = load_newest(last.parent, _algorithm_of(last), warn)
     final = path.with_name(re.sub(r"_step_\d+\.pt$", "_final.pt", path.name))
-    if final != path and final.is_file():
+    if final != path and os.path.isfile(final):
         with contextlib.suppress(CheckpointUnusable):  # load_newest has reported it
             other = load_checkpoint(final)
             if other["meta"]["env_steps"] == content["meta"]["env_steps"]:
@@ -87,7 +89,7 @@ def _read(path: Path, content: dict[str, Any]) -> LoadedPolicy:
         config = json.loads(meta["config"])
         return LoadedPolicy(
             path=path,
-            sha256=hashlib.sha256(path.read_bytes()).hexdigest(),
+            sha256=hashlib.sha256(read_regular(path, LARGEST)).hexdigest(),
             algorithm=str(meta["algorithm"]),
             mode=mode,
             env=EnvConfig.model_validate(config["env"]),
@@ -95,7 +97,7 @@ def _read(path: Path, content: dict[str, Any]) -> LoadedPolicy:
             env_steps=int(meta["env_steps"]),
             weights=dict(content["policy"]),
         )
-    except (KeyError, TypeError, ValueError) as error:
+    except (OSError, KeyError, TypeError, ValueError) as error:
         raise CheckpointUnusable(f"{path}: its configuration cannot be read: {str(error).splitlines()[0]}") from None
 
 

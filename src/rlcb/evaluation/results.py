@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from operator import itemgetter
@@ -16,7 +17,7 @@ from rlcb.console import warn
 from rlcb.envs.families import family_of, has_success, normalized_score
 from rlcb.errors import ResourceError
 from rlcb.evaluation.evaluate import Request
-from rlcb.files import write_json
+from rlcb.files import read_regular, write_json
 
 if TYPE_CHECKING:  # it imports torch
     from rlcb.evaluation.play import Tally
@@ -24,6 +25,7 @@ if TYPE_CHECKING:  # it imports torch
 Evaluation = dict[str, Any]
 Interval = tuple[float, float] | None
 SCHEMA = 1
+_LARGEST = 256 * 2**20  # bytes of an evaluation file
 _NORMAL_95 = 1.959963984540054  # the normal distribution's 97.5 % point
 
 
@@ -139,10 +141,10 @@ class EvaluationFile:
 
     def _stored(self) -> list[Evaluation]:
         """The evaluations of this checkpoint, identified by its hash, that the file holds."""
-        if not self.path.exists():
+        if not os.path.lexists(self.path):
             return []
         try:
-            document = json.loads(self.path.read_bytes())
+            document = json.loads(read_regular(self.path, _LARGEST))
             if document["schema"] != SCHEMA:
                 raise ValueError(f"schema {document['schema']}")
             evaluations = document["evaluations"]

@@ -11,9 +11,10 @@ from importlib import import_module
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
 
+from rlcb.console import limit_waiting, protect_output
 from rlcb.errors import RlcbError
 from rlcb.hardware import prepare_process
-from rlcb.signals import die_with
+from rlcb.signals import CAUGHT, die_with
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -85,8 +86,10 @@ def main() -> None:
     role = sys.argv[1]
     connection, control, size, threads, parent = (int(word) for word in sys.argv[2:7])
     die_with(parent)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    for number in CAUGHT:
+        signal.signal(number, signal.SIG_IGN)
+    protect_output()
+    limit_waiting()
     prepare_process(threads)
     from rlcb.comm.control import Control
 

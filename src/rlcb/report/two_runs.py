@@ -1,5 +1,6 @@
 """`compare_results.py`: a sequential and a parallel run side by side, as a table and texts of a fixed form."""
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -47,10 +48,10 @@ def compare_two(sequential: str | None, parallel: str | None, newest: Path | Non
 def _named_run(mode: str, name: str) -> Run:
     """The run that a flag names, which must be of the flag's mode."""
     path = Path(name)
-    if not path.is_dir() or not is_run(path):
+    if not os.path.isdir(path) or not is_run(path):
         below = len(find_runs(path, lambda _: None))
         what = f"holds {below} runs, name one of them or use rlcb compare" if below else "holds no run"
-        raise UsageError(f"--{mode} {name}: {what if path.is_dir() else 'no such directory'}")
+        raise UsageError(f"--{mode} {name}: {what if os.path.isdir(path) else 'no such directory'}")
     run = load_run(path)
     if run.mode != mode:
         raise UsageError(f"--{mode} {name}: is a {run.mode} run; use --{run.mode}, or rlcb compare for any two runs")
@@ -59,7 +60,7 @@ def _named_run(mode: str, name: str) -> Run:
 
 def _newest_runs(folder: Path) -> dict[str, Run]:
     """The newest run below a folder and the newest of its algorithm in the other mode, finished ones first."""
-    if not folder.is_dir():
+    if not os.path.isdir(folder):
         raise UsageError(f"{folder}: no such directory: there are no runs to compare yet; make train-timed makes one")
     runs = sorted(load_runs([folder], warn), key=lambda run: (run.status == "finished", run.ended), reverse=True)
     newest = runs[0]

@@ -8,6 +8,7 @@ file alone writes (`to_content`) and reads (`from_content`).
 import hashlib
 import io
 import json
+import os
 import re
 from collections.abc import Callable
 from dataclasses import asdict
@@ -21,11 +22,12 @@ from rlcb.config.registry import MODES
 from rlcb.config.schema import Config
 from rlcb.envs.families import environment_identity, family_of
 from rlcb.errors import CheckpointUnusable
-from rlcb.files import write_whole
+from rlcb.files import read_regular, write_whole
 from rlcb.hardware import package_version
 from rlcb.run.state import Arrays, Progress, RunState, RunTotals, SharedState, WorkerState
 
 FORMAT = 1
+LARGEST = 2 * 2**30  # bytes of a file that is read as a checkpoint; real ones have up to some hundred million
 _LABEL = b"rlcb-sha256:"
 _COMMENT = len(_LABEL) + 64
 _END_RECORD = b"PK\x05\x06"  # ZIP's last record: 22 bytes, of which the last two give the comment's length
@@ -136,10 +138,12 @@ def save_checkpoint(path: Path, content: dict[str, Any]) -> None:
 
 def load_checkpoint(path: Path) -> dict[str, Any]:
     """Read and verify a checkpoint; anything but an undamaged one of ours is refused."""
-    if path.is_symlink() or not path.is_file():
-        raise CheckpointUnusable(f"{path}: {'a symbolic link' if path.is_symlink() else 'no such file'}")
+    if os.path.islink(path):
+        raise CheckpointUnusable(f"{path}: a symbolic link")
     try:
-        data = path.read_bytes()
+        data = read_regular(path, LARGEST)
+    except FileNotFoundError:
+        raise CheckpointUnusable(f"{path}: no such file") from None
     except OSError as error:
         raise CheckpointUnusable(f"{path}: cannot be read: {error.strerror}") from None
     body, digest = data[:-64], data[-64:]

@@ -13,9 +13,10 @@ from rlcb.config.schema import Config
 from rlcb.console import note
 from rlcb.envs.families import family_of
 from rlcb.errors import CheckpointUnusable, ResourceError, UsageError
-from rlcb.files import append_event, sweep, take_lock, write_json, write_whole
+from rlcb.files import append_event, open_regular, read_regular, sweep, take_lock, write_json, write_whole
 
 LOCK = ".lock"
+_LARGEST_IDENTITY = 64 * 1024  # bytes of run.json
 
 
 @dataclass(frozen=True)
@@ -48,8 +49,8 @@ class RunDirectory:
 
 def create_run(path: Path, config: Config, mode: str) -> RunDirectory:
     """Make a new run directory; one that is there already is renamed, never overwritten."""
-    if path.exists() and not path.is_dir():
-        raise UsageError(f"--output-dir {path}: is a file")
+    if os.path.lexists(path) and not os.path.isdir(path):
+        raise UsageError(f"--output-dir {path}: is a file, not a directory")
     for folder in _roots(path, config, mode):
         if _holds_run(folder):
             os.close(_lock(folder))
@@ -70,7 +71,7 @@ def _identify(run: RunDirectory) -> None:
 def open_run(path: Path, config: Config, mode: str) -> RunDirectory:
     """Open an existing run directory to resume the run in it."""
     run = _open(path, config, mode)
-    before = json.loads((path / "run.json").read_text(encoding="utf-8"))["mode"]
+    _, before = _identity(path)
     if before != mode:
         run = replace(run, earlier_logs=_folders(path, config, before)[1])
         _identify(run)
@@ -83,16 +84,29 @@ def open_run(path: Path, config: Config, mode: str) -> RunDirectory:
 
 def read_run(path: Path) -> tuple[Config, str]:
     """Configuration and mode of the run in a directory."""
-    if not (path / "run.json").is_file() or not (path / "config.yaml").is_file():
+    if not all(os.path.lexists(path / name) for name in ("run.json", "config.yaml")):
         raise CheckpointUnusable(f"{path}: holds no run to resume (no run.json and config.yaml)")
+    algorithm, mode = _identity(path)
     try:
-        identity = json.loads((path / "run.json").read_text(encoding="utf-8"))
-        algorithm, mode = str(identity["algorithm"]), str(identity["mode"])
-    except (ValueError, KeyError, TypeError):
-        raise CheckpointUnusable(f"{path / 'run.json'}: damaged") from None
-    if algorithm not in ALGORITHMS or mode not in ALGORITHMS[algorithm].modes:
-        raise CheckpointUnusable(f"{path / 'run.json'}: names {algorithm} {mode}, which this version does not know")
+        open_regular(path / "config.yaml").close()
+    except OSError as error:
+        raise CheckpointUnusable(f"{path / 'config.yaml'}: cannot be read: {error.strerror}") from None
     return build_config(path / "config.yaml", {}, mode=mode, algorithm=algorithm), mode
+
+
+def _identity(path: Path) -> tuple[str, str]:
+    """Algorithm and mode that a run directory says it is of."""
+    file = path / "run.json"
+    try:
+        identity = json.loads(read_regular(file, _LARGEST_IDENTITY))
+        algorithm, mode = str(identity["algorithm"]), str(identity["mode"])
+    except OSError as error:
+        raise CheckpointUnusable(f"{file}: cannot be read: {error.strerror}") from None
+    except (ValueError, KeyError, TypeError, RecursionError):
+        raise CheckpointUnusable(f"{file}: damaged") from None
+    if algorithm not in ALGORITHMS or mode not in ALGORITHMS[algorithm].modes:
+        raise CheckpointUnusable(f"{file}: names {algorithm} {mode}, which this version does not know")
+    return algorithm, mode
 
 
 def _folders(path: Path, config: Config, mode: str) -> tuple[Path, Path]:
@@ -111,7 +125,7 @@ def _roots(path: Path, config: Config, mode: str) -> list[Path]:
 
 def _holds_run(folder: Path) -> bool:
     names = ("run.json", "config.yaml", "metrics.jsonl")
-    return any((folder / name).exists() for name in names) or any(folder.glob("*_step_*.pt"))
+    return any(os.path.lexists(folder / name) for name in names) or any(folder.glob("*_step_*.pt"))
 
 
 def _open(path: Path, config: Config, mode: str) -> RunDirectory:

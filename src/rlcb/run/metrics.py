@@ -9,10 +9,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from rlcb.errors import UsageError
-from rlcb.files import Appender, write_whole
+from rlcb.errors import CheckpointUnusable, UsageError
+from rlcb.files import Appender, read_regular, write_whole
 
 Metrics = dict[str, Any]
+_LARGEST = 2 * 2**30  # bytes of a history that are read at once
 INSTALL_TENSORBOARD = "pip install 'rl-cluster-benchmark[tensorboard]'"
 
 
@@ -27,9 +28,13 @@ def want_tensorboard(setting: bool | str) -> bool:
 def read_history(path: Path) -> list[Metrics]:
     """The lines of a metrics.jsonl; a last line cut off by a crash is left out."""
     history: list[Metrics] = []
-    if not path.exists():
+    try:
+        text = read_regular(path, _LARGEST).decode(errors="replace")
+    except FileNotFoundError:
         return history
-    for line in path.read_text(encoding="utf-8").splitlines():
+    except OSError as error:
+        raise CheckpointUnusable(f"{path}: cannot be read: {error.strerror}; nothing was changed") from None
+    for line in text.splitlines():
         try:
             history.append(json.loads(line))
         except json.JSONDecodeError:

@@ -24,6 +24,7 @@ def benchmark(output: Path, file: Path | None, flags: Given) -> int:
         )
     with locked(output):
         suite = _agreed(output, wanted)
+        stop.begin()  # from here on there are runs to save
         display = Display()
         work = Work(output, suite, stop, display)
         check_room(output, work.unfinished, suite.configs)

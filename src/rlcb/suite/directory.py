@@ -15,12 +15,13 @@ from rlcb.config.load import build_config
 from rlcb.config.schema import Config
 from rlcb.envs.families import canonical_env_name
 from rlcb.errors import ResourceError, UsageError
-from rlcb.files import append_event, take_lock, try_lock, write_whole
+from rlcb.files import append_event, open_descriptor, read_regular, take_lock, try_lock, write_whole
 from rlcb.run.directory import LOCK, checkpoint_bytes
 from rlcb.suite.settings import Suite, SuiteConfig, read_settings
 
 _SETTINGS = "suite.yaml"
 _LOG_BYTES = 50 * 2**20  # upper estimate of a run's metrics and console output
+_LARGEST = 64 * 2**20  # bytes of a run's summary
 _SHOWN = 6  # differences named in one message
 
 
@@ -84,8 +85,8 @@ def _make(folder: Path) -> None:
 @contextmanager
 def locked(output: Path) -> Iterator[None]:
     """Make the directory and lock it against other suites; the kernel drops the lock when this process ends."""
-    if output.exists() and not output.is_dir():
-        raise UsageError(f"--output-dir {output}: is a file")
+    if os.path.lexists(output) and not os.path.isdir(output):
+        raise UsageError(f"--output-dir {output}: is a file, not a directory")
     _make(output)
     descriptor, owner = take_lock(output / LOCK)
     if descriptor is None:
@@ -99,7 +100,7 @@ def locked(output: Path) -> Iterator[None]:
 def in_use(run: SuiteRun) -> bool:
     """Whether a training process has the run's directory locked."""
     try:
-        descriptor = os.open(run.path / LOCK, os.O_RDONLY)
+        descriptor = open_descriptor(run.path / LOCK, os.O_RDONLY)
     except OSError:
         return False
     try:
@@ -125,7 +126,7 @@ def store(output: Path, suite: Suite) -> None:
 
 def has_plan(output: Path) -> bool:
     """Whether a suite was started in this directory before."""
-    return (output / _SETTINGS).is_file()
+    return os.path.lexists(output / _SETTINGS)
 
 
 def stored(output: Path) -> Suite:
@@ -168,12 +169,12 @@ def _differences(before: dict[str, Any], now: dict[str, Any], prefix: str = "") 
 def result_of(run: SuiteRun) -> Result | None:
     """The result of a finished run; None if it is not finished, or its files are damaged or another run's."""
     try:
-        summary = json.loads((run.path / "training_summary.json").read_text(encoding="utf-8"))
-        env = json.loads((run.path / "benchmark_metrics.json").read_text(encoding="utf-8"))["config"]["env"]
+        summary = json.loads(read_regular(run.path / "training_summary.json", _LARGEST))
+        env = json.loads(read_regular(run.path / "benchmark_metrics.json", _LARGEST))["config"]["env"]
         found = (summary["status"], summary["algorithm"], summary["mode"], env["name"], env["seed"])
         result = Result(3600 * float(summary["duration_hours"]), summary["avg_fps"], summary["final_reward"])
         whole = run.final_checkpoint.stat().st_size > 0
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
     wanted = ("finished", run.algorithm.upper(), run.mode, canonical_env_name(run.game), run.seed)
     return result if whole and found == wanted else None
@@ -181,7 +182,7 @@ def result_of(run: SuiteRun) -> Result | None:
 
 def resumable(run: SuiteRun) -> bool:
     """Whether an earlier start left a checkpoint to resume from."""
-    begun = all((run.path / name).is_file() for name in ("run.json", "config.yaml"))
+    begun = all(os.path.isfile(run.path / name) for name in ("run.json", "config.yaml"))
     return begun and any((run.path / "checkpoints").glob(f"{run.algorithm}_*.pt"))
 
 

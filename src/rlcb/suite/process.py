@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from rlcb.errors import ResourceError
+from rlcb.files import open_descriptor, open_regular
 from rlcb.signals import StopRequest, die_with
 
 POLL_SECONDS = 0.5
@@ -23,7 +24,7 @@ class Child:
         words = [str(word) for word in arguments]
         try:
             log.parent.mkdir(parents=True, exist_ok=True)
-            with log.open("ab") as file:
+            with open(open_descriptor(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND), "ab") as file:
                 file.write(f"$ rlcb {' '.join(words)}\n".encode())
                 file.flush()
                 self._start = file.tell()
@@ -68,7 +69,7 @@ class Child:
 
     def output(self, since: int = 0) -> str:
         """What it has printed so far, `since` a position in the log."""
-        with self._log.open("rb") as file:
+        with open_regular(self._log) as file:
             file.seek(max(self._start, since))
             return file.read().decode(errors="replace")
 

@@ -13,6 +13,7 @@ from rlcb.config.schema import Config
 from rlcb.console import Screen
 from rlcb.envs.families import canonical_env_name, family_of
 from rlcb.errors import ResourceError
+from rlcb.files import read_regular
 from rlcb.signals import StopRequest
 from rlcb.suite.directory import Result, SuiteRun, config_path, event, in_use, result_of, resumable, runs_of
 from rlcb.suite.process import POLL_SECONDS, Child
@@ -21,6 +22,7 @@ from rlcb.suite.settings import Suite
 if TYPE_CHECKING:
     from rich.console import Console
 
+_LARGEST_EVALUATION, _LARGEST_CHECKPOINT = 256 * 2**20, 2 * 2**30  # bytes
 _START_UP = 10.0  # seconds from starting a run to its first update, roughly
 _GONE_SECONDS = 60.0  # how long to wait for the end of a training whose suite was killed
 
@@ -213,14 +215,15 @@ def is_evaluated(run: SuiteRun, config: Config, episodes: int) -> bool:
     file = run.final_checkpoint.with_name(f"{run.final_checkpoint.stem}_evaluation.json")
     done = set()
     try:
-        known = json.loads(file.read_text(encoding="utf-8"))
-        if known["checkpoint_sha256"] != hashlib.sha256(run.final_checkpoint.read_bytes()).hexdigest():
+        known = json.loads(read_regular(file, _LARGEST_EVALUATION))
+        checkpoint = read_regular(run.final_checkpoint, _LARGEST_CHECKPOINT)
+        if known["checkpoint_sha256"] != hashlib.sha256(checkpoint).hexdigest():
             return False
         for entry in known["evaluations"]:
             alike = (entry["env"], entry["policy"]) == (canonical_env_name(run.game), "sampled")
             if alike and entry["complete"] and entry["episodes"] >= episodes:
                 done.add(entry["levels"])
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return False
     return done.issuperset(_levels(config, run.game))
 
