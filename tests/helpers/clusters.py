@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 TOKEN = secrets.token_hex(16)
 SETTINGS = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": TOKEN, "RAY_USAGE_STATS_ENABLED": "0"}
+SETTINGS["RAY_worker_niceness"] = "0"  # tests beside these would starve them
 
 
 @contextmanager

@@ -22,6 +22,7 @@ _PATIENCE = 25.0  # seconds to connect in
 _SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # and a warning about it that is of no concern here
+    "RAY_worker_niceness": "0",  # of a cluster that is started for the run: its workers are no background work
     "RAY_task_actor_unavailable_retry_delay_base_ms": "50",  # a call that failed is repeated soon, not after seconds
     "RAY_task_actor_unavailable_retry_max_delay_ms": "1000",
     "RAY_gcs_rpc_server_reconnect_timeout_s": "600",  # Ray ends the process then; this one notices earlier by itself
