@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
@@ -135,3 +136,39 @@ def test_its_section_and_defaults_are_those_of_a2c_but_for_the_learning_rate() -
     assert (a3c.training.optimizer, a3c.training.n_epochs, a3c.minibatch_size) == ("rmsprop", 1, 32 * 16)
     again = build_config(None, {"seed": ("--seed", 1)}, base=a3c)
     assert again.training == a3c.training  # what is not in the file is not forgotten when a run is resumed
+
+
+def test_a_repeated_gradient_is_applied_once_and_a_replaced_worker_is_refused(memory: tuple[Control, int]) -> None:
+    """Ray repeats a call whose answer was lost, also at a server that was started in the place of one that crashed."""
+    pytest.importorskip("ray", reason="the extra [cluster] is not installed")
+    from rlcb.cluster.parameter_server import ParameterServer
+    from rlcb.execution.messages import AsyncSetup
+
+    control, descriptor = memory
+    observer, shared = make_learner(control, None, descriptor)
+    work = os.memfd_create("work")
+    setup = AsyncSetup(observer.config, 0, 0, 1, descriptor, work, Path(), 0, (0.0, 0.0, 0.0), (0,))
+    servers = [
+        ParameterServer.__ray_metadata__.modified_class(setup, control.descriptor, 2, os.getpid())  # type: ignore[attr-defined]
+        for _ in range(2)
+    ]
+    gradient = torch.ones_like(observer.weights).numpy()
+    before = observer.weights.clone()
+    servers[0].apply(0, 0, 0, gradient, 1e-3)
+    shared.refresh()
+    once = observer.weights.clone()
+    assert not torch.equal(once, before)
+    for server in servers:  # the same number again
+        weights, by_all, by_worker = server.apply(0, 0, 0, gradient, 1e-3)
+        assert torch.equal(torch.from_numpy(weights), once)
+        assert (by_all, by_worker) == (1, 1)
+    servers[1].apply(0, 0, 1, gradient, 1e-3)
+    shared.refresh()
+    assert not torch.equal(observer.weights, once)
+    control.incarnations[0] = 1
+    with pytest.raises(PermissionError, match="worker 0 has been replaced"):
+        servers[0].apply(0, 0, 2, gradient, 1e-3)
+    with pytest.raises(PermissionError):
+        servers[0].take(0, 0)
+    assert servers[0].fetch(0, 1)[1:] == (2, 2)
+    os.close(work)
