@@ -10,7 +10,10 @@ import torch
 from helpers.in_process import rlcb_here
 from helpers.parameter_processes import make_learner, make_rollout
 from rlcb.comm.control import Control
+from rlcb.comm.shared_parameters import SharedParameters
 from rlcb.config.load import build_config
+from rlcb.envs.families import spec_of
+from rlcb.execution.worker import make_policy
 from rlcb.learner import Learner
 
 
@@ -145,9 +148,11 @@ def test_a_repeated_gradient_is_applied_once_and_a_replaced_worker_is_refused(me
     from rlcb.execution.messages import AsyncSetup
 
     control, descriptor = memory
-    observer, shared = make_learner(control, None, descriptor)
+    config = build_config(None, {"name": ("", "CartPole-v1"), "num_workers": ("", 2)}, mode="parallel", algorithm="a3c")
+    shared = SharedParameters(descriptor, control.arrivals, worker=None, create=True)
+    observer = Learner(make_policy(config, spec_of(config.env)), config, torch.Generator(), shared)
     work = os.memfd_create("work")
-    setup = AsyncSetup(observer.config, 0, 0, 1, descriptor, work, Path(), 0, (0.0, 0.0, 0.0), (0,))
+    setup = AsyncSetup(config, 0, 0, 1, descriptor, work, Path(), 0, (0.0, 0.0, 0.0), (0,))
     servers = [
         ParameterServer.__ray_metadata__.modified_class(setup, control.descriptor, 2, os.getpid())  # type: ignore[attr-defined]
         for _ in range(2)
