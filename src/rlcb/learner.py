@@ -175,7 +175,7 @@ class Learner:
 
     def load(self, policy: Arrays, optimizer: Arrays) -> None:
         """Restore what `state` gave."""
-        self.policy.load_state_dict({name: torch.as_tensor(array) for name, array in policy.items()})
+        self.policy.load_state_dict({name: torch.tensor(array) for name, array in policy.items()})
         for name, tensor in {"step": self._steps, **self._moments}.items():
             tensor.copy_(torch.as_tensor(optimizer[name]))
 

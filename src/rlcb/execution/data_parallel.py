@@ -84,6 +84,9 @@ class DataParallel:
         elif isinstance(message, WorkerDied):
             self._lose(message)
         elif isinstance(message, Waiting):
+            if worker in self._group:  # it lost the others, though nobody has died
+                self.recorder.run.event("group_broken", worker=worker.name, reason=message.reason)
+                self._break_up()
             self._wait(worker)
         else:
             assert isinstance(message, Started)

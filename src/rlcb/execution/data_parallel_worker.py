@@ -28,12 +28,11 @@ def work(context: WorkerContext, setup: WorkerSetup) -> None:
             channel.send(Started(worker.num_envs if built else 0))
         else:
             assert worker is not None
-            _run(context, setup, worker, size, message, heartbeat)
-            channel.send(Waiting())
+            channel.send(Waiting(_run(context, setup, worker, size, message, heartbeat)))
 
 
-def _run(context: WorkerContext, setup: WorkerSetup, worker: Worker, size: int, go: Go, heartbeat: Heartbeat) -> None:
-    """Run the loop in a new group until that is broken; the supervisor ends the process when the run is over."""
+def _run(context: WorkerContext, setup: WorkerSetup, worker: Worker, size: int, go: Go, heartbeat: Heartbeat) -> str:
+    """Run the loop in a new group until that is broken, and tell why; when the run is over the process is ended."""
     channel, control = context.channel, context.control
     group: ProcessGroup | None = None
 
@@ -58,8 +57,9 @@ def _run(context: WorkerContext, setup: WorkerSetup, worker: Worker, size: int, 
         run_updates(worker, schedule, emit, lambda: control.stop, keep_states=True, dumps=setup.dumps)
         while not channel.poll(0.1):
             check()
-    except GroupBroken:
-        pass
+        return ""
+    except GroupBroken as broken:
+        return str(broken.__cause__ or "")
     finally:
         if isinstance(group, GlooGroup):
             group.leave()

@@ -67,6 +67,8 @@ class Assignment:
 class Waiting:
     """The worker has nothing to do: no group, or one that is broken, or no rollouts are left."""
 
+    reason: str = ""  # why the group is broken, as far as the worker knows
+
 
 @dataclass(frozen=True)
 class SharedMemory:
