@@ -15,7 +15,7 @@ from scipy import stats
 from helpers.in_process import evaluate, final, results, train
 from helpers.processes import CARTPOLE, TINY
 from rlcb.config.schema import EnvConfig
-from rlcb.envs.families import has_success, make_env
+from rlcb.envs.families import find, make_env
 from rlcb.evaluation.play import Actor, play, quotas_of
 from rlcb.evaluation.policy import build_policy, environment_for, find_policy
 from rlcb.run.checkpoint import load_checkpoint, save_checkpoint
@@ -158,9 +158,12 @@ def test_success_is_the_level_completed(copy: Path, capsys: pytest.CaptureFixtur
     assert entry["success_rate"] == solved / 24
     assert entry["normalized_score"] == pytest.approx((entry["mean_reward"] - 5) / 5)
     assert f"Success Rate: {solved / 24:.3f}" in done.stdout
-    assert has_success("coinrun")
-    assert not has_success("starpilot")
-    assert not has_success("CartPole-v1")
+    rated = {
+        name: family.has_success(game)
+        for name in ("coinrun", "starpilot", "CartPole-v1")
+        for family, game in [find(name)]
+    }
+    assert rated == {"coinrun": True, "starpilot": False, "CartPole-v1": False}
 
 
 def test_the_file_beside_the_checkpoint(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:

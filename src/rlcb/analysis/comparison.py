@@ -167,15 +167,9 @@ def _scores_over_games(sets: Sequence[ComparableSet], seed: int) -> tuple[GameSc
     """Scores for every collection of at least two finished sets that differ in nothing but their game."""
     collections: dict[tuple[str, str, str], list[ComparableSet]] = {}
     for one in sets:
-        if one.finished and one.measured and _score_range(one):
+        if one.finished and one.measured and score_range(one.env, one.measured[0].runs[0].distribution_mode):
             collections.setdefault((one.levels, one.budget, one.machine), []).append(one)
     return tuple(_game_scores(alike, seed) for alike in collections.values() if len(alike) > 1)
-
-
-def _score_range(one: ComparableSet) -> tuple[float, float] | None:
-    """The rewards that count as 0 and 1 in the game of a set; None where none are published."""
-    run = one.measured[0].runs[0]
-    return score_range(run.env, run.distribution_mode)
 
 
 def _game_scores(sets: Sequence[ComparableSet], seed: int) -> GameScores:
@@ -184,7 +178,7 @@ def _game_scores(sets: Sequence[ComparableSet], seed: int) -> GameScores:
     metric = "evaluation_unseen" if evaluated else "final_reward"
     found: dict[str, dict[str, Array]] = {}
     for one in sets:
-        low, high = _score_range(one) or (0.0, 1.0)
+        low, high = score_range(one.env, one.measured[0].runs[0].distribution_mode) or (0.0, 1.0)
         for group in one.measured:
             if group.metrics[metric].n and group.valid:
                 rewards = np.array(group.metrics[metric].values)

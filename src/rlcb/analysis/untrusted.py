@@ -5,7 +5,7 @@ import math
 from pathlib import Path
 from typing import Any
 
-from rlcb.envs.families import family_of, full_name, short_name
+from rlcb.envs.families import find
 from rlcb.errors import UsageError
 from rlcb.files import read_regular
 
@@ -68,7 +68,8 @@ def plain(value: Any) -> str:
 def env_names(value: Any) -> tuple[str, str | None]:
     """An environment's full name in its one spelling, and its short name, if it has levels to generalise to."""
     name = plain(value)
-    return full_name(name), short_name(name) if family_of(name).has_levels else None
+    family, short = find(name)
+    return family.full_name(short), short if family.has_levels else None
 
 
 def section(content: Any, name: str) -> dict[str, Any]:

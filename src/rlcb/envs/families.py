@@ -80,30 +80,19 @@ FAMILIES = (  # a name belongs to the first that has a short name for it
 )
 
 
-def _found(name: str) -> tuple[Family, str]:
-    """The family that a name belongs to, and the environment's short name there."""
+def find(name: str) -> tuple[Family, str]:
+    """The family that a name in any spelling belongs to, and its short name there: `coinrun`, or a Gymnasium id."""
     return next((family, short) for family in FAMILIES if (short := family.short_name(name)) is not None)
 
 
 def family_of(name: str) -> Family:
     """The family of an environment in any spelling; a name that does not exist is Gymnasium's."""
-    return _found(name)[0]
-
-
-def short_name(name: str) -> str:
-    """The environment's short name: `coinrun`, or a Gymnasium id."""
-    return _found(name)[1]
-
-
-def full_name(name: str) -> str:
-    """The one name of an environment in files: `procgen-coinrun-v0`, or a Gymnasium id; nothing is checked."""
-    family, short = _found(name)
-    return family.full_name(short)
+    return find(name)[0]
 
 
 def canonical_env_name(name: str) -> str:
     """The full name of an environment that exists; another one is a UsageError."""
-    family, short = _found(name)
+    family, short = find(name)
     if ":" in short:
         raise UsageError(f"environment {name!r}: only 'procgen:' may stand before a colon{_hint(name)}")
     if not family.exists(short):
@@ -115,7 +104,8 @@ def _hint(name: str) -> str:
     import gymnasium
 
     lists = {family.module.capitalize(): family.games for family in FAMILIES if family.games}
-    known = {spelling: game for games in lists.values() for game in games for spelling in (full_name(game), game)}
+    known = {game: game for games in lists.values() for game in games}
+    known |= {family.full_name(game): game for family in FAMILIES for game in family.games}
     close = [known[match] for match in difflib.get_close_matches(name, known, 1)]
     close = close or difflib.get_close_matches(name, gymnasium.registry, 1)
     meant = f"; did you mean {close[0]}?" if close else ";"
@@ -125,7 +115,7 @@ def _hint(name: str) -> str:
 
 def missing_mode(settings: "EnvSettings") -> str | None:
     """What is wrong with the distribution mode, in words: an environment that does not have it; None: nothing."""
-    family, short = _found(settings.name)
+    family, short = find(settings.name)
     modes = family.distribution_modes(short)
     if not modes or settings.distribution_mode in modes:
         return None
@@ -134,7 +124,7 @@ def missing_mode(settings: "EnvSettings") -> str | None:
 
 def score_range(name: str, distribution_mode: str | None) -> tuple[float, float] | None:
     """The rewards that count as 0 and 1 in this environment, where they are published."""
-    family, short = _found(name)
+    family, short = find(name)
     return family.score_range(short, distribution_mode)
 
 
@@ -142,12 +132,6 @@ def normalized_score(name: str, distribution_mode: str | None, reward: float) ->
     """(reward − low) / (high − low) with the environment's published range; None where there is none."""
     limits = score_range(name, distribution_mode)
     return None if limits is None else (reward - limits[0]) / (limits[1] - limits[0])
-
-
-def has_success(name: str) -> bool:
-    """Whether the share of completed levels rates a policy in this environment."""
-    family, short = _found(name)
-    return family.has_success(short)
 
 
 def environment_identity(settings: "EnvSettings") -> str:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlcb.envs.base import EnvSettings, EnvSpec, Step
-from rlcb.envs.families import short_name
+from rlcb.envs.families import find
 from rlcb.errors import CheckpointUnusable, ResourceError
 
 APT = "apt-get update && apt-get install -y libgl1 libglib2.0-0 (as root)"
@@ -23,7 +23,7 @@ class ProcgenEnv:
         self._made_with = (settings, seed, num_threads)
         self._env = _procgen(
             num=num_envs,
-            env_name=short_name(settings.name),
+            env_name=find(settings.name)[1],
             distribution_mode=settings.distribution_mode,
             num_levels=settings.num_levels,
             start_level=settings.start_level,

@@ -14,7 +14,7 @@ import numpy as np
 from rlcb.analysis.statistics import student_interval, welch_error
 from rlcb.config.schema import EnvConfig
 from rlcb.console import warn
-from rlcb.envs.families import family_of, has_success, normalized_score
+from rlcb.envs.families import find, normalized_score
 from rlcb.errors import ResourceError
 from rlcb.evaluation.evaluate import Request
 from rlcb.files import read_regular, write_json
@@ -65,11 +65,11 @@ def sample_deviation(values: Sequence[float]) -> float | None:
 
 def evaluation_of(request: Request, levels: str, env: EnvConfig, tally: "Tally", seconds: float) -> Evaluation:
     """All metrics of the episodes that were played on these levels."""
-    has_levels = family_of(env.name).has_levels
+    family, game = find(env.name)
+    has_levels, success = family.has_levels, family.has_success(game)
     mode = env.distribution_mode if has_levels else None
     rewards, lengths, completed = tally.rewards, tally.lengths, tally.completed
     mean, successes = float(np.mean(rewards)), sum(completed)
-    success = has_success(env.name)
     return {
         "env": env.name,
         "levels": levels,

@@ -11,7 +11,7 @@ from rlcb.config.load import Given, meant
 from rlcb.config.registry import ALGORITHMS, DEFAULT_ALGORITHM, MODES
 from rlcb.config.schema import Config, Section, Whole, all_keys, fields, setting
 from rlcb.config.yaml_file import read_yaml
-from rlcb.envs.families import canonical_env_name, short_name
+from rlcb.envs.families import canonical_env_name, find
 from rlcb.errors import UsageError
 from rlcb.run.metrics import want_tensorboard
 from rlcb.train import check_hardware, new_config
@@ -130,7 +130,7 @@ def _checked(settings: SuiteConfig, source: Sources) -> SuiteConfig:
         raise UsageError(f"{problem}; give --duration HOURS or --total-timesteps N for each run")
     _check_overrides(settings, source)
     try:
-        games = [short_name(canonical_env_name(game)) for game in settings.games]
+        games = [find(canonical_env_name(game))[1] for game in settings.games]
     except UsageError as error:
         raise UsageError(f"{source['games']}: {error}") from None
     settings = settings.model_copy(update={"games": games})
