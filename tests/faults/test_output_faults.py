@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from helpers.fault_runs import ended, summary
@@ -329,18 +330,26 @@ def test_a_terminal_that_is_not_read_holds_training_up_for_seconds_only(
 # Before there is anything to save
 
 
+def in_session(process: psutil.Process, leader: int) -> bool:
+    """Whether a process belongs to the session of another one, which may be gone."""
+    try:
+        return os.getsid(process.pid) == leader
+    except ProcessLookupError:
+        return False
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_the_first_signal_ends_a_program_that_has_not_begun_to_train(number: int, start: Start, tmp_path: Path) -> None:
     path = tmp_path / "run"
-    process = start(
-        "train", "ppo", "--env", "CartPole-v1", "--mode", "parallel", "--num-workers", "auto", "--output-dir", path
-    )
+    arguments = ("--env", "CartPole-v1", "--mode", "parallel", "--num-workers", "auto", "--output-dir", path)
+    process = start("train", "ppo", *arguments, fresh=True)
     wait_for_line(process, "Measuring what is fastest")
     process.send_signal(number)
     _, err = ended(process, 128 + number)
     assert err == ""
-    assert descendants(process.pid) == []
     assert not path.exists()
+    _, alive = psutil.wait_procs([one for one in psutil.process_iter() if in_session(one, process.pid)], timeout=60)
+    assert alive == []
 
 
 def test_ctrl_c_ends_commands_that_save_nothing(start: Start) -> None:

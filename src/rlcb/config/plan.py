@@ -1,6 +1,7 @@
 """How a run is carried out: every `auto` and `null` of its configuration decided, from the cores or by measuring."""
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -179,7 +180,9 @@ def measure(config: Config, division: Division, updates: int) -> float:
     with tempfile.TemporaryDirectory(prefix="rlcb-tune-") as folder:
         file, run = Path(folder) / "trial.yaml", Path(folder) / "run"
         file.write_text(trial.to_yaml())
-        command = [sys.executable, "-m", "rlcb", "train", config.algorithm, "--mode", "parallel"]
+        # Started like a suite's runs: it is killed if this process dies.
+        command = [sys.executable, "-m", "rlcb.suite.process", str(os.getpid())]
+        command += ["train", config.algorithm, "--mode", "parallel"]
         done = subprocess.run(
             [*command, "--config", str(file), "--output-dir", str(run)], capture_output=True, text=True, check=False
         )
