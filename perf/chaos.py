@@ -14,6 +14,7 @@ import argparse
 import contextlib
 import json
 import os
+import signal
 import sys
 import tempfile
 import time
@@ -50,9 +51,8 @@ class Tally:
     most_steps_lost: int = 0  # of those on record
     bound: int = 0
 
-    def add(self, training: Training, survived: bool) -> None:
-        """One more fault is over."""
-        self.injected, self.survived = self.injected + 1, self.survived + survived
+    def add(self, training: Training) -> None:
+        """Take in what a fault has cost."""
         self.longest_gap_seconds = round(max(self.longest_gap_seconds, training.gap), 1)
         self.most_steps_lost = max(self.most_steps_lost, training.lost)
         self.bound = max(self.bound, training.bound)
@@ -69,7 +69,9 @@ def torment(training: Training, faults: dict[str, Inject], seconds: float, draw:
     tallies = {kind: Tally() for kind in faults}
     kinds, end = decks(list(faults), draw), time.monotonic() + seconds
     while time.monotonic() < end:
-        training.watch(lambda: False, draw.uniform(0.0, PAUSE))
+        training.watch(lambda: training.ended, draw.uniform(0.0, PAUSE))
+        if training.ended:
+            training.wait_for_updates()
         before, now = training.findings.counts.total(), [next(kinds)]
         if now[0] in WORKERS and draw.random() < TWICE:
             now.append(draw.choice(list(DRIVER)))
@@ -80,7 +82,9 @@ def torment(training: Training, faults: dict[str, Inject], seconds: float, draw:
         training.wait_for_updates()
         training.check()
         for kind in now:
-            tallies[kind].add(training, training.findings.counts.total() == before)
+            tallies[kind].injected += 1
+            tallies[kind].survived += training.findings.counts.total() == before
+        tallies[now[-1]].add(training)
     return tallies
 
 
@@ -146,6 +150,7 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.cluster and (reason := why_not()):
         parser.error(f"--cluster: {reason}")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that everything is tidied up
     found = run(arguments)
     if arguments.json:
         arguments.json.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")

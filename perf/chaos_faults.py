@@ -24,7 +24,8 @@ def kill_worker(training: Training, draw: Random) -> None:
     """A worker, actor or learner is killed."""
     victim = draw.choice(training.workers())
     training.strike(victim)
-    victim.kill()
+    with contextlib.suppress(psutil.NoSuchProcess):
+        victim.kill()
 
 
 def kill_all_workers(training: Training, draw: Random) -> None:
@@ -41,7 +42,8 @@ def freeze_worker(training: Training, draw: Random) -> None:
     """A worker stands still for good: it must be found, killed and replaced."""
     victim = draw.choice(training.workers())
     training.strike(victim)
-    victim.suspend()
+    with contextlib.suppress(psutil.NoSuchProcess):
+        victim.suspend()
 
 
 def freeze_worker_briefly(training: Training, draw: Random) -> None:

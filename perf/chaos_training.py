@@ -1,5 +1,6 @@
 """A training that `chaos.py` does harm to: started, resumed and watched, and checked for what must always hold."""
 
+import contextlib
 import json
 import os
 import re
@@ -18,6 +19,7 @@ from helpers.fault_runs import shared_names
 from rlcb.errors import CheckpointUnusable
 from rlcb.run.checkpoint import load_checkpoint
 from rlcb.run.directory import read_run
+from rlcb.signals import die_with
 
 REPO = Path(__file__).resolve().parent.parent
 LOOKS_EVERY = 0.1  # seconds
@@ -61,10 +63,11 @@ class Training:
         self._starts_due = 0
         self.output = self._folder / f"output_{self._stretches}.txt"
         command = [*self._inside, sys.executable, "-m", "rlcb", "train", *words]
+        here = os.getpid()
         with self.output.open("wb") as file:
             self.process = psutil.Popen(
                 command, cwd=REPO, env={**os.environ, **SETTINGS}, start_new_session=True,
-                stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT,
+                preexec_fn=lambda: die_with(here), stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT,
             )  # fmt: skip
 
     def resume(self, bound: int, *more: str) -> None:
@@ -103,10 +106,11 @@ class Training:
 
     def end_at_once(self) -> None:
         """Kill the run with everything that belongs to it."""
-        for process in [self.process, *self.processes()]:
-            if process.is_running():
+        processes = self.processes()
+        for process in processes:
+            with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
-        self.process.wait()
+        psutil.wait_procs(processes, timeout=_PATIENCE)
 
     def _clear(self) -> None:
         """Nothing of a run that has ended may be left."""
