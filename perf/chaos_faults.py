@@ -82,14 +82,16 @@ def damage_checkpoint(training: Training, draw: Random) -> None:
     else:
         training.process.send_signal(signal.SIGTERM)
         training.wait_for_end(128 + signal.SIGTERM)
-    path, _ = training.whole_checkpoints()[-1]
-    data = bytearray(path.read_bytes())
-    if draw.random() < 0.5:
-        del data[draw.randrange(len(data)) :]
-    else:
-        data[draw.randrange(len(data))] ^= 1 << draw.randrange(8)
-    path.write_bytes(data)
-    training.damaged[path] = bytes(data)
+    whole = training.whole_checkpoints()
+    if len(whole) > 1:  # at least the first one and the one that was just saved
+        path, _ = whole[-1]
+        data = bytearray(path.read_bytes())
+        if draw.random() < 0.5:
+            del data[draw.randrange(len(data)) :]
+        else:
+            data[draw.randrange(len(data))] ^= 1 << draw.randrange(8)
+        path.write_bytes(data)
+        training.damaged[path] = bytes(data)
     training.resume(2 * training.interval)
 
 

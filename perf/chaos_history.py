@@ -16,9 +16,13 @@ class Findings:
 
     def __init__(self) -> None:
         self.counts = Counter[str](dict.fromkeys(KINDS, 0))
+        self._told: set[tuple[str, str]] = set()
 
     def add(self, kind: str, story: str) -> None:
-        """One more of a kind."""
+        """One more of a kind; the same one is found by every check that follows, and counts once."""
+        if (kind, story) in self._told:
+            return
+        self._told.add((kind, story))
         self.counts[kind] += 1
         print(f"{kind}: {story}", file=sys.stderr, flush=True)
 

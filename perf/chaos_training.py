@@ -74,7 +74,7 @@ class Training:
         """Begin again where the run was; at most `bound` steps that were on record may be lost."""
         self.history.read()
         old, steps = self.history.lines, self.history.steps
-        newest = max(step for _, step in self.whole_checkpoints())
+        newest = max((step for _, step in self.whole_checkpoints()), default=-1)
         self._begin("--resume", str(self.path), *more)
         self.watch(lambda: bool(_RESUMED.search(self.said())) or self.ended)
         if not (match := _RESUMED.search(self.said())):
