@@ -213,9 +213,25 @@ def test_a_symbolic_link_is_refused(copy: Path, tmp_path: Path) -> None:
 
 
 def test_pruning_keeps_the_newest(copy: Path) -> None:
-    prune(copy / "checkpoints", "ppo_sequential", 2)
+    prune(copy / "checkpoints", "ppo_sequential", 2, newest=768)
     left = {path.name for path in (copy / "checkpoints").glob("*.pt")}
     assert left == {f"ppo_sequential_{name}.pt" for name in ("final", "step_512", "step_256")}
+
+
+def test_damaged_ones_do_not_count_among_those_that_are_kept(tmp_path: Path) -> None:
+    path, folder = tmp_path / "run", tmp_path / "run" / "checkpoints"
+    keep = ("--save-interval", "2", "--keep-checkpoints", "2")
+    assert rlcb("train", "ppo", *CARTPOLE, *keep, "--total-timesteps", "512", "--output-dir", path).returncode == 0
+    os.rename(checkpoint(path, "final"), checkpoint(path, "step_512"))
+    for step in (4096, 8192, 16384):  # the run had been further, and all that it saved there is damaged
+        checkpoint(path, f"step_{step}").write_bytes(b"damaged")
+    done = rlcb("train", "--resume", path, "--total-timesteps", "1280")
+    assert done.returncode == 0, done.stderr
+    assert "at step 512" in done.stderr
+    left = sorted(int(name.stem.rpartition("_")[2]) for name in folder.glob("*_step_*.pt"))
+    assert left == [512, 1024]
+    checkpoint(path, "final").write_bytes(b"damaged")
+    assert load_newest(folder, "ppo", lambda text: None)[0] == checkpoint(path, "step_1024")
 
 
 def test_killed_at_every_point_of_writing_a_valid_checkpoint_remains(coinrun: Path, tmp_path: Path) -> None:

@@ -208,7 +208,13 @@ def load_newest(folder: Path, algorithm: str, warn: Callable[[str], None]) -> tu
     raise CheckpointUnusable(f"{reason}; nothing was changed")
 
 
-def prune(folder: Path, prefix: str, keep: int) -> None:
-    """Remove all but the newest `keep` step checkpoints."""
-    for _, path in step_checkpoints(folder, prefix)[keep:]:
-        path.unlink(missing_ok=True)
+def prune(folder: Path, prefix: str, keep: int, newest: int) -> None:
+    """Remove all but the newest `keep` step checkpoints up to step `newest`, where the run is.
+
+    One beyond that is damaged: the run was resumed from one before it. It must not count among those that are kept.
+    """
+    found = step_checkpoints(folder, prefix)
+    kept = [path for step, path in found if step <= newest][:keep]
+    for _, path in found:
+        if path not in kept:
+            path.unlink(missing_ok=True)

@@ -120,10 +120,11 @@ class Recorder:
         """Write a checkpoint, named after its steps unless it is the final one, then remove the oldest."""
         started = self._started.isoformat(timespec="seconds")
         totals = RunTotals(self.episodes.state(), self.seconds, started, self.worker_restarts)
-        name = "final" if final else f"step_{state.shared.progress.env_steps}"
+        steps = state.shared.progress.env_steps
+        name = "final" if final else f"step_{steps}"
         path = self.run.checkpoints / f"{self.run.prefix}_{name}.pt"
         save_checkpoint(path, to_content(self.config, state, totals))
-        prune(self.run.checkpoints, self.run.prefix, self.config.logging.keep_checkpoints)
+        prune(self.run.checkpoints, self.run.prefix, self.config.logging.keep_checkpoints, newest=steps)
 
     def finish(self, status: str | None = None) -> Outcome:
         """Write the summaries; a run that came to its end shows its block."""
