@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from helpers.processes import CARTPOLE, HELPERS, TINY, rlcb, run
-from rlcb.errors import CheckpointUnusable
+from rlcb.errors import CheckpointUnusable, Diverged
 from rlcb.run.checkpoint import candidates, load_checkpoint, load_newest, prune, save_checkpoint
 
 pytestmark = pytest.mark.xdist_group("checkpoints")
@@ -140,7 +140,7 @@ def test_weights_of_another_shape_do_not_fit(copy: Path) -> None:
 def test_weights_that_are_not_finite_are_never_saved(copy: Path) -> None:
     content = load_checkpoint(checkpoint(copy, "final"))
     content["policy"]["policy_head.bias"][0] = float("nan")
-    with pytest.raises(CheckpointUnusable, match="not finite"):
+    with pytest.raises(Diverged, match="not finite"):
         save_checkpoint(checkpoint(copy, "final"), content)
     load_checkpoint(checkpoint(copy, "final"))
 

@@ -94,21 +94,19 @@ def _algorithm_of(path: Path) -> str:
 def _read(path: Path, content: dict[str, Any]) -> LoadedPolicy:
     meta, match = content["meta"], _NAME.fullmatch(path.name)
     mode = "parallel" if len(content["workers"]) > 1 else "sequential"
-    mode = match["mode"] if match else mode
-    try:
-        config = json.loads(meta["config"])
-        return LoadedPolicy(
-            path=path,
-            sha256=hashlib.sha256(path.read_bytes()).hexdigest(),
-            algorithm=str(meta["algorithm"]),
-            mode=mode,
-            env=EnvConfig.model_validate(config["env"]),
-            network=str(config["training"]["network"]),
-            env_steps=int(meta["env_steps"]),
-            weights=dict(content["policy"]),
-        )
-    except (KeyError, TypeError, ValueError) as error:
-        raise CheckpointUnusable(f"{path}: its configuration cannot be read: {str(error).splitlines()[0]}") from None
+    config = json.loads(meta["config"])
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    return LoadedPolicy(
+        path=path,
+        sha256=digest,
+        algorithm=meta["algorithm"],
+        mode=match["mode"] if match else mode,
+        env=EnvConfig.model_validate(config["env"]),
+        network=config["training"]["network"],
+        env_steps=meta["env_steps"],
+        weights=content["policy"],
+    )
 
 
 def environment_for(trained: LoadedPolicy, name: str | None) -> tuple[EnvConfig, EnvSpec]:

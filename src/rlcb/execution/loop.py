@@ -99,10 +99,10 @@ def learn(worker: Worker, rollout: Rollout, learning_rate: float, dumps: Path) -
 
 
 def finish_update(learner: Learner, progress: Progress, update: Update, dumps: Path) -> None:
-    """Count an update, and end the run when optimizer steps that are not finite do not stop."""
+    """Count an update, and end the run if weights are not finite or optimizer steps that are not do not stop."""
     progress.count(learner.config.rollout_size, update.skipped_steps)
     if learner.group.rank == 0:  # all ranks see the same; the first one tells
-        _refuse_divergence(progress, update, dumps)
+        _refuse_divergence(learner, progress, update, dumps)
 
 
 def crossing_seconds(group: ProcessGroup) -> dict[str, float]:
@@ -110,8 +110,11 @@ def crossing_seconds(group: ProcessGroup) -> dict[str, float]:
     return {"allreduce": group.seconds.reduce, "waiting": group.seconds.wait} if group.size > 1 else {}
 
 
-def _refuse_divergence(progress: Progress, update: Update, dumps: Path) -> None:
-    """End the run when optimizer steps that are not finite do not stop."""
+def _refuse_divergence(learner: Learner, progress: Progress, update: Update, dumps: Path) -> None:
+    """End the run when there is no way back: weights that are not finite, or gradients again and again."""
+    kept = f"the last good checkpoint is in {dumps}; try a lower learning rate"
+    if not learner.is_finite():
+        raise Diverged(f"diverged: weights are not finite after update {progress.updates}; {kept}")
     if progress.bad_updates_in_a_row <= MAX_BAD_UPDATES:
         return
     assert update.bad_batch is not None
@@ -121,5 +124,5 @@ def _refuse_divergence(progress: Progress, update: Update, dumps: Path) -> None:
     write_whole(dump, content.getvalue())
     raise Diverged(
         f"diverged: gradients were not finite in {progress.bad_updates_in_a_row} updates in a row; "
-        f"the last batch is in {dump}, the last good checkpoint in {dumps}; try a lower learning rate"
+        f"the last batch is in {dump}, {kept}"
     )
