@@ -1,7 +1,5 @@
 """`rlcb compare`: read any number of runs, compare them, print the result and write its files."""
 
-import csv
-import io
 import shlex
 from collections.abc import Sequence
 from datetime import datetime
@@ -16,6 +14,7 @@ from rlcb.analysis.untrusted import plain
 from rlcb.console import warn
 from rlcb.errors import ResourceError
 from rlcb.files import write_json, write_whole
+from rlcb.report.csv_text import csv_text
 from rlcb.report.document import Picture
 from rlcb.report.render import as_html, as_markdown
 from rlcb.report.runs import runs_csv
@@ -86,14 +85,12 @@ def make_folder(folder: Path) -> None:
 
 def comparison_csv(comparison: Comparison) -> str:
     """One row per set, group and metric."""
-    text = io.StringIO()
-    rows = csv.writer(text, lineterminator="\n")
-    rows.writerow(_COLUMNS)
+    rows: list[Sequence[object]] = [_COLUMNS]
     for one in comparison.sets:
         for group in one.groups:
             for name in (metric.name for metric in METRICS):
                 summary = group.metrics[name]
                 row = [one.title, group.label, group.valid, name, summary.n, summary.mean, summary.std]
                 row += [*(summary.interval or (None, None)), summary.iqm, *(summary.iqm_interval or (None, None))]
-                rows.writerow(row)
-    return text.getvalue()
+                rows.append(row)
+    return csv_text(rows)

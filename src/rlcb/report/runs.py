@@ -1,7 +1,5 @@
 """Every run, and the machines they ran on, as tables of the report and as runs.csv."""
 
-import csv
-import io
 import json
 import re
 from collections.abc import Sequence
@@ -11,6 +9,7 @@ from rlcb.analysis.format import counted, number_text, with_minus
 from rlcb.analysis.records import Comparison
 from rlcb.analysis.run import RUN_METRICS, Run
 from rlcb.analysis.untrusted import number, plain, section
+from rlcb.report.csv_text import csv_text
 from rlcb.report.document import Cell, Row, Table, make_table
 
 _MOST_MACHINES = 6
@@ -53,21 +52,19 @@ def runs_table(comparison: Comparison, runs: Sequence[Run]) -> Table:
 
 def runs_csv(comparison: Comparison, runs: Sequence[Run]) -> str:
     """One row per run, with everything that is known of it as a whole."""
-    text = io.StringIO()
-    rows = csv.writer(text, lineterminator="\n")
     task = ("run", "set", "group", "algorithm", "mode", "env", "levels", "seed", "status", "reason")
-    rows.writerow([*task, *RUN_METRICS, "evaluation_train", "evaluation_unseen", "problems"])
+    rows: list[Sequence[object]] = [[*task, *RUN_METRICS, "evaluation_train", "evaluation_unseen", "problems"]]
     places = _places(comparison)
     for run in runs:
         order, label = places.get(run.name, (0, run.label))
         policy = comparison.sets[order - 1].evaluation_policy if order else "sampled"
-        rows.writerow(
+        rows.append(
             [run.name, order or "", label, run.algorithm, run.mode, run.env, run.task.levels, run.seed, run.status,
              run.reason, *(getattr(run.metrics, name) for name in RUN_METRICS),
              *(run.evaluations.mean_reward(run.env, levels, policy) for levels in ("train", "unseen")),
              "; ".join(run.problems)]
         )  # fmt: skip
-    return text.getvalue()
+    return csv_text(rows)
 
 
 def machine_table(runs: Sequence[Run]) -> Table:

@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -46,10 +47,17 @@ class RunDirectory:
             os.close(descriptor)
 
 
-def create_run(path: Path, config: Config, mode: str) -> RunDirectory:
-    """Make a new run directory; one that is there already is renamed, never overwritten."""
+def check_output(path: Path, config: Config, mode: str) -> None:
+    """Refuse a place for a new run that is a file, or where it would lie inside of another run."""
     if path.exists() and not path.is_dir():
         raise UsageError(f"--output-dir {path}: is a file")
+    roots = _roots(path, config, mode)
+    for folder in roots:
+        refuse_inside_run(folder, own=roots)
+
+
+def create_run(path: Path, config: Config, mode: str) -> RunDirectory:
+    """Make a new run directory; one that is there already is renamed, never overwritten."""
     for folder in _roots(path, config, mode):
         if _holds_run(folder):
             os.close(_lock(folder))
@@ -112,6 +120,24 @@ def _roots(path: Path, config: Config, mode: str) -> list[Path]:
 def _holds_run(folder: Path) -> bool:
     names = ("run.json", "config.yaml", "metrics.jsonl")
     return any((folder / name).exists() for name in names) or any(folder.glob("*_step_*.pt"))
+
+
+def refuse_inside_run(folder: Path, own: Sequence[Path] = ()) -> None:
+    """Raise UsageError if a folder to write in lies inside of a run's directory, by its name or by where links lead."""
+    allowed = {Path(os.path.realpath(path)) for path in own}
+    above = dict.fromkeys([*Path(os.path.realpath(folder)).parents, *Path(os.path.abspath(folder)).parents])
+    for parent in above:
+        if Path(os.path.realpath(parent)) not in allowed and _is_run(parent):
+            raise UsageError(f"{folder}: lies inside of the run in {parent}; choose a directory outside of it")
+
+
+def _is_run(folder: Path) -> bool:
+    """Whether a folder is a run's directory, or one that a run keeps its checkpoints or logs in."""
+    names = ("run.json", "metrics.jsonl")
+    try:
+        return any((folder / name).is_file() for name in names) or any(folder.glob("*_step_*.pt"))
+    except OSError:
+        return False  # nobody can write below a folder that cannot be looked into
 
 
 def _open(path: Path, config: Config, mode: str) -> RunDirectory:

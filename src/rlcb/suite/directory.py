@@ -9,14 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from rlcb.config.load import build_config
 from rlcb.config.schema import Config
+from rlcb.config.yaml_file import dump_yaml
 from rlcb.envs.families import canonical_env_name
 from rlcb.errors import ResourceError, UsageError
 from rlcb.files import append_event, take_lock, try_lock, write_whole
-from rlcb.run.directory import LOCK, checkpoint_bytes
+from rlcb.run.directory import LOCK, checkpoint_bytes, refuse_inside_run
 from rlcb.suite.settings import Suite, SuiteConfig, read_settings
 
 _SETTINGS = "suite.yaml"
@@ -79,6 +78,7 @@ def locked(output: Path) -> Iterator[None]:
     """Make the directory and lock it against other suites; the kernel drops the lock when this process ends."""
     if output.exists() and not output.is_dir():
         raise UsageError(f"--output-dir {output}: is a file")
+    refuse_inside_run(output)
     try:
         output.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -118,8 +118,7 @@ def store(output: Path, suite: Suite) -> None:
     for pair, config in suite.configs.items():
         head = "# For every run of this kind; --env and --seed are given to each.\n"
         write_whole(config_path(output, pair), (head + config.to_yaml()).encode())
-    settings = yaml.safe_dump(suite.settings.model_dump(), sort_keys=False, allow_unicode=True)
-    write_whole(output / _SETTINGS, settings.encode())
+    write_whole(output / _SETTINGS, dump_yaml(suite.settings.model_dump()).encode())
 
 
 def has_plan(output: Path) -> bool:
