@@ -98,6 +98,18 @@ def write_json(path: Path, value: Any) -> None:
     write_whole(path, (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode())
 
 
+def read_json(path: Path, largest: int) -> Any:
+    """The value in a JSON file of at most so many bytes; one that is not valid, or larger, is a ValueError."""
+    if not os.path.isfile(path):
+        raise FileNotFoundError(errno.ENOENT, "no such file", str(path))
+    if os.path.getsize(path) > largest:
+        raise ValueError(f"larger than {largest // 2**10:,} KB")
+    try:
+        return json.loads(path.read_bytes())
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
 def sweep(folder: Path) -> list[str]:
     """Remove what a killed process left half-written here; returns the names."""
     leftovers = [entry for entry in folder.glob(f".*{TEMPORARY}*") if entry.is_file()]

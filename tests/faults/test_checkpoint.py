@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from helpers.archives import signed
 from helpers.processes import CARTPOLE, HELPERS, TINY, rlcb, run
 from rlcb.errors import CheckpointUnusable, Diverged
 from rlcb.run.checkpoint import candidates, load_checkpoint, load_newest, prune, save_checkpoint
@@ -153,14 +154,6 @@ class Canary:
 
     def __reduce__(self) -> tuple[object, tuple[str]]:
         return os.system, (f"touch {self.marker}",)
-
-
-def signed(data: bytes) -> bytes:
-    """A hostile file with a correct checksum."""
-    archive = bytearray(data)
-    archive[-2:] = (76).to_bytes(2, "little")
-    archive += b"rlcb-sha256:"
-    return bytes(archive + hashlib.sha256(archive).hexdigest().encode())
 
 
 def hostile_files(marker: Path) -> dict[str, bytes]:

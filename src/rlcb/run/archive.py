@@ -97,14 +97,18 @@ class Archive:
         for header in reader.headers:
             if self._records[header.record].file_size != header.size * header.dtype.itemsize:
                 raise ArchiveDamaged(f"refused: {header.record} does not have the size of its tensor")
-        if len({header.record for header in reader.headers}) < len(reader.headers):
-            raise ArchiveDamaged("refused: two tensors share their bytes")
         return content
 
     def filled(self, value: Any) -> Any:
-        """A part of the content with all its tensors."""
+        """A part of the content with all its tensors, each of which can be read once: so none is there many times."""
         if isinstance(value, TensorHeader):
-            data = bytearray(self._zip.read(self._records[value.record]))
+            record = self._records.pop(value.record, None)
+            if record is None:
+                raise ArchiveDamaged("refused: two tensors share their bytes")
+            try:
+                data = bytearray(self._zip.read(record))
+            except Exception as error:  # the record's own head may say something else than the directory
+                raise ArchiveDamaged(f"refused: {type(error).__name__}: {_first_line(error)}") from None
             return torch.frombuffer(data, dtype=value.dtype).view(value.shape)
         if isinstance(value, dict):
             return {key: self.filled(inner) for key, inner in value.items()}

@@ -1,6 +1,5 @@
 """The run directory: its lock, its layout, and whether the disk has room for it."""
 
-import json
 import os
 import shutil
 from collections.abc import Sequence
@@ -14,9 +13,11 @@ from rlcb.config.schema import Config
 from rlcb.console import note
 from rlcb.envs.families import family_of
 from rlcb.errors import CheckpointUnusable, ResourceError, UsageError
-from rlcb.files import append_event, sweep, take_lock, write_json, write_whole
+from rlcb.files import append_event, read_json, sweep, take_lock, write_json, write_whole
 
 LOCK = ".lock"
+_FORMAT = 1  # of run.json
+_LARGEST_IDENTITY = 64 * 2**10  # bytes of run.json
 
 
 @dataclass(frozen=True)
@@ -71,14 +72,14 @@ def create_run(path: Path, config: Config, mode: str) -> RunDirectory:
 
 
 def _identify(run: RunDirectory) -> None:
-    identity = {"algorithm": run.algorithm, "mode": run.mode, "format": 1}
+    identity = {"algorithm": run.algorithm, "mode": run.mode, "format": _FORMAT}
     write_json(run.path / "run.json", identity)
 
 
 def open_run(path: Path, config: Config, mode: str) -> RunDirectory:
     """Open an existing run directory to resume the run in it."""
     run = _open(path, config, mode)
-    before = json.loads((path / "run.json").read_text(encoding="utf-8"))["mode"]
+    before = read_identity(path)[1]
     if before != mode:
         run = replace(run, earlier_logs=_folders(path, config, before)[1])
         _identify(run)
@@ -93,14 +94,25 @@ def read_run(path: Path) -> tuple[Config, str]:
     """Configuration and mode of the run in a directory."""
     if not (path / "run.json").is_file() or not (path / "config.yaml").is_file():
         raise CheckpointUnusable(f"{path}: holds no run to resume (no run.json and config.yaml)")
-    try:
-        identity = json.loads((path / "run.json").read_text(encoding="utf-8"))
-        algorithm, mode = str(identity["algorithm"]), str(identity["mode"])
-    except (ValueError, KeyError, TypeError):
-        raise CheckpointUnusable(f"{path / 'run.json'}: damaged") from None
-    if algorithm not in ALGORITHMS or mode not in ALGORITHMS[algorithm].modes:
-        raise CheckpointUnusable(f"{path / 'run.json'}: names {algorithm} {mode}, which this version does not know")
+    algorithm, mode = read_identity(path)
     return build_config(path / "config.yaml", {}, mode=mode, algorithm=algorithm), mode
+
+
+def read_identity(path: Path) -> tuple[str, str]:
+    """Algorithm and mode of the run in a directory."""
+    file = path / "run.json"
+    try:
+        identity = read_json(file, _LARGEST_IDENTITY)
+        algorithm, mode, found = identity["algorithm"], identity["mode"], identity.get("format", _FORMAT)
+    except OSError as error:
+        raise CheckpointUnusable(f"{file}: cannot be read: {error.strerror}") from None
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise CheckpointUnusable(f"{file}: damaged") from None
+    if found != _FORMAT:
+        raise CheckpointUnusable(f"{file}: has another format than {_FORMAT}, which this version reads")
+    if not isinstance(algorithm, str) or algorithm not in ALGORITHMS or mode not in ALGORITHMS[algorithm].modes:
+        raise CheckpointUnusable(f"{file}: names an algorithm or a mode that this version does not know")
+    return algorithm, mode
 
 
 def _folders(path: Path, config: Config, mode: str) -> tuple[Path, Path]:

@@ -1,6 +1,5 @@
 """A suite's directory: its lock, the stored plan, which runs are finished, whether the others fit on the disk."""
 
-import json
 import os
 import shutil
 from collections.abc import Iterator
@@ -9,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rlcb.analysis.untrusted import number, read_object, section
 from rlcb.config.load import build_config
 from rlcb.config.schema import Config
 from rlcb.config.yaml_file import dump_yaml
@@ -20,6 +20,7 @@ from rlcb.suite.settings import Suite, SuiteConfig, read_settings
 
 _SETTINGS = "suite.yaml"
 _LOG_BYTES = 50 * 2**20  # upper estimate of a run's metrics and console output
+_LONGEST_HOURS = 1e6  # that a run can have taken
 _SHOWN = 6  # differences named in one message
 
 
@@ -177,15 +178,17 @@ def _differences(pair: str, before: dict[str, Any], now: dict[str, Any]) -> list
 def result_of(run: SuiteRun) -> Result | None:
     """The result of a finished run; None if it is not finished, or its files are damaged or another run's."""
     try:
-        summary = json.loads((run.path / "training_summary.json").read_text(encoding="utf-8"))
-        env = json.loads((run.path / "benchmark_metrics.json").read_text(encoding="utf-8"))["config"]["env"]
-        found = (summary["status"], summary["algorithm"], summary["mode"], env["name"], env["seed"])
-        result = Result(3600 * float(summary["duration_hours"]), summary["avg_fps"], summary["final_reward"])
+        summary = read_object(run.path / "training_summary.json")
+        env = section(section(read_object(run.path / "benchmark_metrics.json"), "config"), "env")
         whole = run.final_checkpoint.stat().st_size > 0
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, UsageError):
         return None
-    wanted = ("finished", run.algorithm.upper(), run.mode, canonical_env_name(run.game), run.seed)
-    return result if whole and found == wanted else None
+    found = [*(summary.get(key) for key in ("status", "algorithm", "mode")), env.get("name"), env.get("seed")]
+    wanted = ["finished", run.algorithm.upper(), run.mode, canonical_env_name(run.game), run.seed]
+    hours = number(summary.get("duration_hours"))
+    if not whole or found != wanted or hours is None or not 0 <= hours <= _LONGEST_HOURS:
+        return None
+    return Result(3600 * hours, number(summary.get("avg_fps")), number(summary.get("final_reward")))
 
 
 def resumable(run: SuiteRun) -> bool:

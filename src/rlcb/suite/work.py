@@ -1,15 +1,16 @@
 """The work of a suite: its runs one after the other, then an evaluation of each and the report."""
 
 import hashlib
-import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from statistics import fmean
 
+from rlcb.analysis.evaluations import evaluations_in
+from rlcb.analysis.untrusted import read_object
 from rlcb.config.schema import Config
 from rlcb.envs.families import canonical_env_name, family_of
-from rlcb.errors import ResourceError
+from rlcb.errors import ResourceError, UsageError
 from rlcb.signals import StopRequest
 from rlcb.suite.directory import Result, SuiteRun, config_path, event, in_use, result_of, resumable, runs_of
 from rlcb.suite.display import Display, clock, time_note
@@ -186,18 +187,19 @@ def _levels(config: Config, game: str) -> tuple[str, ...]:
 def is_evaluated(run: SuiteRun, config: Config, episodes: int) -> bool:
     """Whether the final checkpoint, identified by its hash, was evaluated on all the levels that it should be."""
     file = run.final_checkpoint.with_name(f"{run.final_checkpoint.stem}_evaluation.json")
-    done = set()
     try:
-        known = json.loads(file.read_text(encoding="utf-8"))
-        if known["checkpoint_sha256"] != hashlib.sha256(run.final_checkpoint.read_bytes()).hexdigest():
-            return False
-        for entry in known["evaluations"]:
-            alike = (entry["env"], entry["policy"]) == (canonical_env_name(run.game), "sampled")
-            if alike and entry["complete"] and entry["episodes"] >= episodes:
-                done.add(entry["levels"])
-    except (OSError, ValueError, KeyError, TypeError):
+        known = read_object(file)
+        with run.final_checkpoint.open("rb") as checkpoint:
+            digest = hashlib.file_digest(checkpoint, "sha256").hexdigest()
+    except (OSError, UsageError):
         return False
-    return done.issuperset(_levels(config, run.game))
+    name = canonical_env_name(run.game)
+    done = {
+        entry.levels
+        for entry in evaluations_in(known)
+        if entry and (entry.env, entry.policy) == (name, "sampled") and entry.complete and entry.episodes >= episodes
+    }
+    return known.get("checkpoint_sha256") == digest and done.issuperset(_levels(config, run.game))
 
 
 def _metrics_of(result: Result) -> str:
