@@ -9,9 +9,14 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")  #
 
 def csv_text(rows: Iterable[Sequence[object]]) -> str:
     """Rows as CSV; text that would be read as a formula gets an apostrophe in front."""
+    return "".join(_line(row) for row in rows)
+
+
+def _line(row: Sequence[object]) -> str:
     text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows([_cell(value) for value in row] for row in rows)
-    return text.getvalue()
+    # The writer quotes cells with those characters that end its lines: a bare CR would begin another row.
+    csv.writer(text, lineterminator="\r\n").writerow([_cell(value) for value in row])
+    return text.getvalue().removesuffix("\r\n") + "\n"
 
 
 def _cell(value: object) -> object:
