@@ -3,13 +3,15 @@
 import contextlib
 import errno
 import fcntl
+import hashlib
 import json
 import os
 import socket
 import stat
 import time
+from io import BufferedReader
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from rlcb.errors import ResourceError
 
@@ -48,7 +50,7 @@ def open_descriptor(path: Path | str, flags: int) -> int:
     return descriptor
 
 
-def open_regular(path: Path | str, limit: int | None = None) -> BinaryIO:
+def open_regular(path: Path | str, limit: int | None = None) -> BufferedReader:
     """Open a regular file, of at most `limit` bytes, for reading; OSError for anything else, as `open_descriptor`."""
     descriptor = open_descriptor(path, os.O_RDONLY)
     if limit is not None and os.fstat(descriptor).st_size > limit:
@@ -65,6 +67,20 @@ def read_regular(path: Path | str, limit: int) -> bytes:
     if len(data) > limit:
         raise _too_large(path, limit)
     return data
+
+
+def read_json(path: Path | str, limit: int) -> Any:
+    """The value in a JSON file; OSError as from `read_regular`, ValueError for one that is not valid."""
+    try:
+        return json.loads(read_regular(path, limit))
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
+def sha256_of(path: Path | str, limit: int) -> str:
+    """The SHA-256 of a regular file of at most `limit` bytes, which is read a piece at a time; OSError as above."""
+    with open_regular(path, limit) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _too_large(path: Path | str, limit: int) -> OSError:

@@ -36,8 +36,8 @@ class Recorder:
 
     def restore(self) -> RunState:
         """Load the newest whole checkpoint; returns the run as its workers left it."""
-        path, content = load_newest(self.run.checkpoints, self.run.algorithm, self._warn)
-        state, totals = from_content(str(path), content, self.config)
+        path, content = load_newest(self.run.checkpoints, self.run.algorithm, self._warn, self.config)
+        state, totals = from_content(content)
         self.episodes.load(totals.episodes)
         self.seconds, self.worker_restarts = totals.seconds, totals.worker_restarts
         self._started = datetime.fromisoformat(totals.started)
