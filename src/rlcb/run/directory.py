@@ -3,7 +3,8 @@
 import json
 import os
 import shutil
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,11 @@ from rlcb.config.schema import Config
 from rlcb.console import note
 from rlcb.envs.families import family_of
 from rlcb.errors import CheckpointUnusable, ResourceError, UsageError
-from rlcb.files import append_event, sweep, take_lock, write_json, write_whole
+from rlcb.files import append_event, sweep, take_lock, write_json, write_pieces, write_whole
 
 LOCK = ".lock"
+HISTORY = "metrics.jsonl"  # in the folder of the logs
+_PIECE = 2**20  # bytes that are copied at a time
 
 
 @dataclass(frozen=True)
@@ -28,7 +31,6 @@ class RunDirectory:
     algorithm: str
     mode: str
     locks: tuple[tuple[Path, int], ...]
-    earlier_logs: Path | None = None  # where the run logged before it was resumed in this mode
 
     @property
     def prefix(self) -> str:
@@ -72,13 +74,23 @@ def open_run(path: Path, config: Config, mode: str) -> RunDirectory:
     run = _open(path, config, mode)
     before = json.loads((path / "run.json").read_text(encoding="utf-8"))["mode"]
     if before != mode:
-        run = replace(run, earlier_logs=_folders(path, config, before)[1])
+        # The history first: killed in between, the run is still one of the mode whose folder holds its history.
+        earlier = _folders(path, config, before)[1]
+        write_pieces(run.logs / HISTORY, lambda: _content(earlier / HISTORY))
         _identify(run)
-    for folder in (run.path, run.checkpoints):
+    for folder in (run.path, run.checkpoints, run.logs):
         for name in sweep(folder):
             note(f"removed unfinished {folder / name}")
     write_whole(path / "config.yaml", config.to_yaml().encode())
     return run
+
+
+def _content(path: Path) -> Iterator[bytes]:
+    """A file's content in pieces; nothing if there is no such file."""
+    if path.is_file():
+        with path.open("rb") as file:
+            while piece := file.read(_PIECE):
+                yield piece
 
 
 def read_run(path: Path) -> tuple[Config, str]:
@@ -110,7 +122,7 @@ def _roots(path: Path, config: Config, mode: str) -> list[Path]:
 
 
 def _holds_run(folder: Path) -> bool:
-    names = ("run.json", "config.yaml", "metrics.jsonl")
+    names = ("run.json", "config.yaml", HISTORY)
     return any((folder / name).exists() for name in names) or any(folder.glob("*_step_*.pt"))
 
 
