@@ -9,6 +9,7 @@ import os
 import socket
 import stat
 import time
+from collections.abc import Callable, Iterable
 from io import BufferedReader
 from pathlib import Path
 from typing import Any
@@ -96,24 +97,34 @@ def _refuse_special(path: Path | str, mode: int) -> None:
 
 def write_whole(path: Path, data: bytes) -> None:
     """Replace `path` by `data`: a reader, or a crash at any moment, meets the old content or the new, nothing else."""
+    _retried(lambda: _write_and_rename(path, (data,)), f"{path} ({len(data) / 2**20:.1f} MB)")
+
+
+def write_pieces(path: Path, pieces: Callable[[], Iterable[bytes]]) -> None:
+    """The same with content that is not in memory as a whole: `pieces` gives it in parts, anew at every attempt."""
+    _retried(lambda: _write_and_rename(path, pieces()), str(path))
+
+
+def _retried(write: Callable[[], None], what: str) -> None:
+    """Write, on a full disk a few times; `write` undoes what it could not finish."""
     for attempt in range(_RETRIES):
         try:
-            _write_and_rename(path, data)
+            write()
             return
         except OSError as error:
             if error.errno in _FULL and attempt + 1 < _RETRIES:
                 time.sleep(0.5 * 2**attempt)  # somebody may be tidying up
                 continue
-            need = f"{len(data) / 2**20:.1f} MB"
-            raise ResourceError(f"{path} ({need}) cannot be written: {error.strerror}") from None
+            raise ResourceError(f"{what} cannot be written: {error.strerror}") from None
 
 
-def _write_and_rename(path: Path, data: bytes) -> None:
+def _write_and_rename(path: Path, pieces: Iterable[bytes]) -> None:
     temporary = path.with_name(f".{path.name}{TEMPORARY}{os.getpid()}")
     try:
         descriptor = open_descriptor(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         try:
-            _write_all(descriptor, data)
+            for piece in pieces:
+                _write_all(descriptor, piece)
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
@@ -159,11 +170,20 @@ class Appender:
             raise ResourceError(f"{path} cannot be written: {error.strerror}") from None
 
     def write(self, data: bytes) -> None:
-        """Append all of `data`."""
+        """Append all of `data`, or nothing: what a full disk took of it is cut off again."""
+        _retried(lambda: self._append(data), str(self._path))
+
+    def _append(self, data: bytes) -> None:
+        before = os.fstat(self._descriptor).st_size
         try:
             _write_all(self._descriptor, data)
-        except OSError as error:
-            raise ResourceError(f"{self._path} cannot be written: {error.strerror}") from None
+        except OSError:
+            os.ftruncate(self._descriptor, before)
+            raise
+
+    def sync(self) -> None:
+        """Make what was written survive a power cut."""
+        _retried(lambda: os.fsync(self._descriptor), str(self._path))
 
     def close(self) -> None:
         """Close the file."""

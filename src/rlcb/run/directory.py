@@ -2,8 +2,8 @@
 
 import os
 import shutil
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +13,14 @@ from rlcb.config.schema import Config
 from rlcb.console import note
 from rlcb.envs.families import family_of
 from rlcb.errors import CheckpointUnusable, ResourceError, UsageError
-from rlcb.files import append_event, open_regular, read_json, sweep, take_lock, write_json, write_whole
+from rlcb.files import append_event, open_regular, read_json, sweep, take_lock, write_json, write_pieces, write_whole
 
 LOCK = ".lock"
+HISTORY = "metrics.jsonl"  # in the folder of the logs
 LARGEST_CHECKPOINT = 2 * 2**30  # bytes of a file that is read as a checkpoint; real ones have some hundred million
 _FORMAT = 1  # of run.json
 _LARGEST_IDENTITY = 64 * 2**10  # bytes of run.json
+_PIECE = 2**20  # bytes that are copied at a time
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,6 @@ class RunDirectory:
     algorithm: str
     mode: str
     locks: tuple[tuple[Path, int], ...]
-    earlier_logs: Path | None = None  # where the run logged before it was resumed in this mode
 
     @property
     def prefix(self) -> str:
@@ -82,13 +83,33 @@ def open_run(path: Path, config: Config, mode: str) -> RunDirectory:
     run = _open(path, config, mode)
     _, before = read_identity(path)
     if before != mode:
-        run = replace(run, earlier_logs=_folders(path, config, before)[1])
+        # The history first: killed in between, the run is still one of the mode whose folder holds its history.
+        earlier = _folders(path, config, before)[1] / HISTORY
+        _refuse_unreadable(earlier)
+        write_pieces(run.logs / HISTORY, lambda: _content(earlier))
         _identify(run)
-    for folder in (run.path, run.checkpoints):
+    for folder in (run.path, run.checkpoints, run.logs):
         for name in sweep(folder):
             note(f"removed unfinished {folder / name}")
     write_whole(path / "config.yaml", config.to_yaml().encode())
     return run
+
+
+def _content(path: Path) -> Iterator[bytes]:
+    """A file's content in pieces; nothing if there is no such file."""
+    if os.path.lexists(path):
+        with open_regular(path) as file:
+            while piece := file.read(_PIECE):
+                yield piece
+
+
+def _refuse_unreadable(file: Path) -> None:
+    """Raise CheckpointUnusable if there is something that is not a regular file, or may not be read."""
+    try:
+        if os.path.lexists(file):
+            open_regular(file).close()
+    except OSError as error:
+        raise CheckpointUnusable(f"{file}: cannot be read: {error.strerror}") from None
 
 
 def read_run(path: Path) -> tuple[Config, str]:
@@ -96,10 +117,7 @@ def read_run(path: Path) -> tuple[Config, str]:
     if not all(os.path.lexists(path / name) for name in ("run.json", "config.yaml")):
         raise CheckpointUnusable(f"{path}: holds no run to resume (no run.json and config.yaml)")
     algorithm, mode = read_identity(path)
-    try:
-        open_regular(path / "config.yaml").close()
-    except OSError as error:
-        raise CheckpointUnusable(f"{path / 'config.yaml'}: cannot be read: {error.strerror}") from None
+    _refuse_unreadable(path / "config.yaml")
     return build_config(path / "config.yaml", {}, mode=mode, algorithm=algorithm), mode
 
 
@@ -135,7 +153,7 @@ def _roots(path: Path, config: Config, mode: str) -> list[Path]:
 
 
 def _holds_run(folder: Path) -> bool:
-    names = ("run.json", "config.yaml", "metrics.jsonl")
+    names = ("run.json", "config.yaml", HISTORY)
     return any(os.path.lexists(folder / name) for name in names) or any(folder.glob("*_step_*.pt"))
 
 
@@ -150,7 +168,7 @@ def refuse_inside_run(folder: Path, own: Sequence[Path] = ()) -> None:
 
 def _is_run(folder: Path) -> bool:
     """Whether a folder is a run's directory, or one that a run keeps its checkpoints or logs in."""
-    names = ("run.json", "metrics.jsonl")
+    names = ("run.json", HISTORY)
     try:
         return any((folder / name).is_file() for name in names) or any(folder.glob("*_step_*.pt"))
     except OSError:
