@@ -52,9 +52,8 @@ def train_verb(argv: Sequence[str]) -> int:
         parser.error(f"say which algorithm: {', '.join(ALGORITHMS)}")
     if arguments.duration_hours is not None and arguments.total_timesteps is not None:
         parser.error("--duration and --total-timesteps exclude each other")
-    algorithm = arguments.algorithm or DEFAULT_ALGORITHM
-    mode = arguments.mode or (ALGORITHMS[algorithm].modes[0] if arguments.resume is None else None)
-    return _train(parser, arguments, algorithm, mode)
+    mode = arguments.mode or (ALGORITHMS[arguments.algorithm].modes[0] if arguments.resume is None else None)
+    return _train(parser, arguments, arguments.algorithm, mode)
 
 
 def train_script(prog: str, algorithm: str, mode: str, timed: bool, argv: Sequence[str] | None = None) -> int:
@@ -84,7 +83,7 @@ def _add_common(parser: Parser, output_dir: str) -> None:
     parser.add_argument("--resume", type=Path, metavar="DIR", help="go on with the run in DIR as if it never stopped")
 
 
-def _train(parser: Parser, arguments: argparse.Namespace, algorithm: str, mode: str | None) -> int:
+def _train(parser: Parser, arguments: argparse.Namespace, algorithm: str | None, mode: str | None) -> int:
     """Run a training command."""
     from rlcb.config.yaml_file import parse_scalar
     from rlcb.train import Request, train

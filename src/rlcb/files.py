@@ -3,13 +3,16 @@
 import contextlib
 import errno
 import fcntl
+import hashlib
 import json
 import os
 import socket
 import stat
 import time
+from collections.abc import Callable, Iterable
+from io import BufferedReader
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from rlcb.errors import ResourceError
 
@@ -48,7 +51,7 @@ def open_descriptor(path: Path | str, flags: int) -> int:
     return descriptor
 
 
-def open_regular(path: Path | str, limit: int | None = None) -> BinaryIO:
+def open_regular(path: Path | str, limit: int | None = None) -> BufferedReader:
     """Open a regular file, of at most `limit` bytes, for reading; OSError for anything else, as `open_descriptor`."""
     descriptor = open_descriptor(path, os.O_RDONLY)
     if limit is not None and os.fstat(descriptor).st_size > limit:
@@ -67,6 +70,20 @@ def read_regular(path: Path | str, limit: int) -> bytes:
     return data
 
 
+def read_json(path: Path | str, limit: int) -> Any:
+    """The value in a JSON file; OSError as from `read_regular`, ValueError for one that is not valid."""
+    try:
+        return json.loads(read_regular(path, limit))
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
+def sha256_of(path: Path | str, limit: int) -> str:
+    """The SHA-256 of a regular file of at most `limit` bytes, which is read a piece at a time; OSError as above."""
+    with open_regular(path, limit) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
 def _too_large(path: Path | str, limit: int) -> OSError:
     unit, name = next(((unit, name) for unit, name in _UNITS if limit >= unit), (1, "bytes"))
     return OSError(errno.EFBIG, f"larger than {limit / unit:g} {name}", str(path))
@@ -80,24 +97,34 @@ def _refuse_special(path: Path | str, mode: int) -> None:
 
 def write_whole(path: Path, data: bytes) -> None:
     """Replace `path` by `data`: a reader, or a crash at any moment, meets the old content or the new, nothing else."""
+    _retried(lambda: _write_and_rename(path, (data,)), f"{path} ({len(data) / 2**20:.1f} MB)")
+
+
+def write_pieces(path: Path, pieces: Callable[[], Iterable[bytes]]) -> None:
+    """The same with content that is not in memory as a whole: `pieces` gives it in parts, anew at every attempt."""
+    _retried(lambda: _write_and_rename(path, pieces()), str(path))
+
+
+def _retried(write: Callable[[], None], what: str) -> None:
+    """Write, on a full disk a few times; `write` undoes what it could not finish."""
     for attempt in range(_RETRIES):
         try:
-            _write_and_rename(path, data)
+            write()
             return
         except OSError as error:
             if error.errno in _FULL and attempt + 1 < _RETRIES:
                 time.sleep(0.5 * 2**attempt)  # somebody may be tidying up
                 continue
-            need = f"{len(data) / 2**20:.1f} MB"
-            raise ResourceError(f"{path} ({need}) cannot be written: {error.strerror}") from None
+            raise ResourceError(f"{what} cannot be written: {error.strerror}") from None
 
 
-def _write_and_rename(path: Path, data: bytes) -> None:
+def _write_and_rename(path: Path, pieces: Iterable[bytes]) -> None:
     temporary = path.with_name(f".{path.name}{TEMPORARY}{os.getpid()}")
     try:
         descriptor = open_descriptor(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         try:
-            _write_all(descriptor, data)
+            for piece in pieces:
+                _write_all(descriptor, piece)
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
@@ -143,11 +170,20 @@ class Appender:
             raise ResourceError(f"{path} cannot be written: {error.strerror}") from None
 
     def write(self, data: bytes) -> None:
-        """Append all of `data`."""
+        """Append all of `data`, or nothing: what a full disk took of it is cut off again."""
+        _retried(lambda: self._append(data), str(self._path))
+
+    def _append(self, data: bytes) -> None:
+        before = os.fstat(self._descriptor).st_size
         try:
             _write_all(self._descriptor, data)
-        except OSError as error:
-            raise ResourceError(f"{self._path} cannot be written: {error.strerror}") from None
+        except OSError:
+            os.ftruncate(self._descriptor, before)
+            raise
+
+    def sync(self) -> None:
+        """Make what was written survive a power cut."""
+        _retried(lambda: os.fsync(self._descriptor), str(self._path))
 
     def close(self) -> None:
         """Close the file."""

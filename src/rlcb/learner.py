@@ -1,5 +1,6 @@
 """Learning: policy and optimizer; a rollout in, an update out."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
@@ -80,7 +81,7 @@ class Learner:
 
     def update(self, rollout: Rollout, rewards: Tensor, learning_rate: float) -> Update:
         """Train n_epochs over the rollout in shuffled minibatches; `rewards` [T, B] are the ones to learn from."""
-        self._optimizer.param_groups[0]["lr"] = learning_rate
+        self._set_learning_rate(learning_rate)
         batch = self.algorithm.prepare(rollout, rewards, self.config)
         share = self.config.minibatch_items // self.group.size
         orders = [torch.randperm(len(batch), generator=self.generator) for _ in range(self.config.training.n_epochs)]
@@ -128,8 +129,17 @@ class Learner:
 
     def apply(self, learning_rate: float) -> None:
         """Move the weights by the gradient as it is."""
-        self._optimizer.param_groups[0]["lr"] = learning_rate
+        self._set_learning_rate(learning_rate)
         self.parameters.apply(self._optimizer)
+
+    def _set_learning_rate(self, learning_rate: float) -> None:
+        """Set the optimizer's step size; one that is too large for a float32 is infinite, as torch would refuse it."""
+        largest = torch.finfo(torch.float32).max
+        self._optimizer.param_groups[0]["lr"] = learning_rate if learning_rate <= largest else math.inf
+
+    def is_finite(self) -> bool:
+        """Whether all weights are finite."""
+        return all(bool(torch.isfinite(extreme)) for extreme in torch.aminmax(self.weights))  # NaN is both extremes
 
     def _advantage_scales(self, batch: Batch, indices: Tensor) -> Tensor | None:
         """Mean and deviation of the advantages in each of the group's minibatches [steps, 2], or None to leave them."""

@@ -16,7 +16,15 @@ from rlcb.console import filled, note, warn
 from rlcb.envs.families import family_of
 from rlcb.errors import ResourceError, RlcbError, UsageError, WorkersLost
 from rlcb.hardware import package_version, prepare_process, resolve_device, usable_cpus
-from rlcb.run.directory import RunDirectory, check_space, checkpoint_bytes, create_run, open_run, read_run
+from rlcb.run.directory import (
+    RunDirectory,
+    check_output,
+    check_space,
+    checkpoint_bytes,
+    create_run,
+    open_run,
+    read_run,
+)
 from rlcb.run.metrics import INSTALL_TENSORBOARD, want_tensorboard
 from rlcb.signals import StopRequest
 
@@ -37,7 +45,7 @@ class Request:
     """What a training command asks for. A resumed run has its own algorithm, and its own mode unless one is given."""
 
     prog: str
-    algorithm: str
+    algorithm: str | None  # None: that of the resumed run
     mode: str | None
     overrides: Given
     config_file: Path | None = None
@@ -51,6 +59,8 @@ def train(request: Request) -> int:
     stop.install()
     config, mode = _resumed_config(request, request.resume) if request.resume else _new_config(request)
     path = request.resume or request.output_dir or default_output(config.algorithm, mode)
+    if not request.resume:
+        check_output(path, config, mode)
     if not want_tensorboard(config.logging.tensorboard) and config.logging.tensorboard == "auto":
         note(f"TensorBoard is not installed, its files are not written: {INSTALL_TENSORBOARD}")
     check_hardware(config, mode)
@@ -93,6 +103,7 @@ def new_config(algorithm: str, mode: str, file: Path | None, overrides: Given) -
 
 def _new_config(request: Request) -> tuple[Config, str]:
     """Configuration and mode of a new run."""
+    assert request.algorithm is not None
     assert request.mode is not None
     refuse_missing_mode(request.algorithm, request.mode)
     changes = dict(request.overrides)
@@ -112,6 +123,11 @@ def _resumed_config(request: Request, path: Path) -> tuple[Config, str]:
         if key not in RESUMABLE_KEYS:
             raise UsageError(f"{flag}: cannot change when a run is resumed; start a new run instead")
     config, before = read_run(path)
+    if request.algorithm not in (None, config.algorithm):
+        raise UsageError(
+            f"--resume {path}: holds a run of {config.algorithm}, not of {request.algorithm}; "
+            f"go on with: rlcb train --resume {path}"
+        )
     mode = request.mode or before
     refuse_missing_mode(config.algorithm, mode)
     changes = dict(request.overrides)

@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from helpers.archives import signed
 from helpers.processes import CARTPOLE, HELPERS, TINY, rlcb, run
-from rlcb.errors import CheckpointUnusable
+from rlcb.errors import CheckpointUnusable, Diverged
 from rlcb.run.checkpoint import candidates, load_checkpoint, load_newest, prune, save_checkpoint
 
 pytestmark = pytest.mark.xdist_group("checkpoints")
@@ -140,7 +141,7 @@ def test_weights_of_another_shape_do_not_fit(copy: Path) -> None:
 def test_weights_that_are_not_finite_are_never_saved(copy: Path) -> None:
     content = load_checkpoint(checkpoint(copy, "final"))
     content["policy"]["policy_head.bias"][0] = float("nan")
-    with pytest.raises(CheckpointUnusable, match="not finite"):
+    with pytest.raises(Diverged, match="not finite"):
         save_checkpoint(checkpoint(copy, "final"), content)
     load_checkpoint(checkpoint(copy, "final"))
 
@@ -153,14 +154,6 @@ class Canary:
 
     def __reduce__(self) -> tuple[object, tuple[str]]:
         return os.system, (f"touch {self.marker}",)
-
-
-def signed(data: bytes) -> bytes:
-    """A hostile file with a correct checksum."""
-    archive = bytearray(data)
-    archive[-2:] = (76).to_bytes(2, "little")
-    archive += b"rlcb-sha256:"
-    return bytes(archive + hashlib.sha256(archive).hexdigest().encode())
 
 
 def hostile_files(marker: Path) -> dict[str, bytes]:

@@ -48,7 +48,7 @@ def main() -> None:
         place = folder / str(number)
         place.mkdir()
         shutil.copy(source, place / "ppo_sequential_step_768.pt")
-        content["meta"]["env_steps"] = 1024
+        content["meta"]["env_steps"] = content["progress"]["env_steps"] = 1024
         if not killed_before_call(number, place / "ppo_sequential_step_1024.pt", content):
             break
         found, _ = load_newest(place, "ppo", lambda text: sys.exit(f"damaged: {text}"))

@@ -8,7 +8,6 @@ import numpy as np
 
 from rlcb.config.schema import Config
 from rlcb.files import write_json, write_whole
-from rlcb.run.metrics import as_columns
 
 MACHINE = {
     "cpu": "Test CPU", "physical_cores": 4, "logical_cores": 8, "usable_cores": 8, "cgroup_quota": None,
@@ -49,6 +48,12 @@ def write_run(
     write_json(path / "metrics.json", as_columns(lines))
     write_log(path, algorithm, mode, "".join(json.dumps(line) + "\n" for line in lines).encode())
     return path
+
+
+def as_columns(lines: list[dict[str, Any]]) -> dict[str, list[Any]]:
+    """The content of metrics.json that belongs to these lines."""
+    names = dict.fromkeys(name for line in lines for name in line)
+    return {name: [line.get(name) for line in lines] for name in names}
 
 
 def make_config(algorithm: str, mode: str, workers: int, seed: int, updates: int, settings: dict[str, Any]) -> Config:

@@ -237,7 +237,12 @@ def test_nothing_in_a_run_is_executed_or_reaches_the_terminal_raw(tmp_path: Path
         load_run(path)
     assert not (tmp_path / "canary").exists()
     (path / "config.yaml").write_text('env: {name: "evil\\e[2J", seed: 1}\n')
-    assert load_run(path).env == "evil?[2J"
+    with pytest.raises(UsageError, match="control characters") as refused:
+        load_run(path)
+    assert "\x1b" not in str(refused.value)
+    other = write_run(tmp_path / "other")
+    edit_json(other / "benchmark_metrics.json", lambda content: content["config"]["env"].update(name="evil\x1b[2J"))
+    assert load_run(other).env == "evil?[2J"
 
 
 def test_folders_of_runs(tmp_path: Path) -> None:

@@ -62,11 +62,16 @@ def load_evaluations(folder: Path, prefix: str) -> tuple[Evaluations, list[str]]
         content = read_object(path)
     except UsageError as error:
         return Evaluations(), [f"evaluation left out: {error}"]
-    entries = content.get("evaluations")
-    found = [_entry(item) for item in entries] if isinstance(entries, list) else [None]
+    found = evaluations_in(content)
     problems = [f"{path.name}: evaluations that make no sense left out"] if None in found else []
     usable = tuple(entry for entry in found if entry)
     return Evaluations(path.name.removesuffix(_SUFFIX), whole_number(content.get("env_steps")), usable), problems
+
+
+def evaluations_in(content: dict[str, Any]) -> list[Evaluation | None]:
+    """The evaluations that a file holds; None for each one that makes no sense."""
+    entries = content.get("evaluations")
+    return [_entry(item) for item in entries] if isinstance(entries, list) else [None]
 
 
 def _age(path: Path) -> tuple[bool, int]:

@@ -51,26 +51,46 @@ class History:
 
 def load_history(log: Path, whole: Path) -> tuple[History, list[str]]:
     """The history in a metrics.jsonl, else in the run's metrics.json (`whole`), and what was wrong with it."""
-    # metrics.json is several times quicker to read, so it is used if it ends with the same update as the log; also if
-    # there is no log, and if the log is outside of the run, where a later run may have replaced it.
-    last = _last_step(log)
+    # metrics.json, made when a run ends, is several times quicker to read, so it is used if it ends with the same
+    # update as the log; also if there is no log, and if the log is outside of the run and not this run's, because a
+    # later run has replaced it.
+    columns = _read_columns(whole)
+    if columns and not os.path.isfile(log):
+        return _checked(columns, [f"no {log.name}, {whole.name} is used"])
     outside = whole.parent not in log.parents
-    if last is not None or outside or not os.path.isfile(log):
-        columns = _read_columns(whole)
-        if columns and (outside or last in (None, float(columns["step"][-1]))):
-            return _checked(columns, [] if os.path.isfile(log) else [f"no {log.name}, {whole.name} is used"])
+    if columns and (_agrees(columns, -1, _last_line(log)) or (outside and not _agrees(columns, 0, _first_line(log)))):
+        return _checked(columns, [])
     return _checked(*_read_log(log))
 
 
-def _last_step(log: Path) -> Any:
-    """The step in the last line of a log, None if the line is not complete."""
+def _agrees(columns: Columns, index: int, line: bytes) -> bool:
+    """Whether a line of a log is the update at this index, which no two runs measure alike."""
+    try:
+        row = parse_json(line)
+        found = [_numbers([row.get(name)])[0] for name in columns]
+    except (ValueError, AttributeError, RecursionError):
+        return False
+    return np.array_equal(found, [column[index] for column in columns.values()], equal_nan=True)
+
+
+def _first_line(log: Path) -> bytes:
+    """The first line of a log, empty if there is none."""
+    try:
+        with open_regular(log) as file:
+            return file.readline(_LONGEST_LINE)
+    except OSError:
+        return b""
+
+
+def _last_line(log: Path) -> bytes:
+    """The last line of a log, empty if it is not complete."""
     try:
         with open_regular(log) as file:
             file.seek(max(os.fstat(file.fileno()).st_size - _LONGEST_LINE, 0))
             tail = file.read(_LONGEST_LINE)
-        return parse_json(tail[tail[:-1].rfind(b"\n") + 1 :])["step"] if tail.endswith(b"\n") else None
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        return None
+    except OSError:
+        return b""
+    return tail[tail[:-1].rfind(b"\n") + 1 :] if tail.endswith(b"\n") else b""
 
 
 def _read_columns(path: Path) -> Columns | None:

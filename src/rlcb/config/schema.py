@@ -3,12 +3,12 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, get_args, get_origin
 
-import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic.fields import FieldInfo
 
 from rlcb import networks
 from rlcb.config.registry import ALGORITHMS, DEFAULT_ALGORITHM, EXECUTIONS, Execution
+from rlcb.config.yaml_file import dump_yaml
 
 if TYPE_CHECKING:
     _Network = str
@@ -200,7 +200,7 @@ class Config(Section):
 
     def to_yaml(self) -> str:
         """The configuration as YAML, complete, in the order of the sections."""
-        return yaml.safe_dump(self.as_used(), sort_keys=False, allow_unicode=True)
+        return dump_yaml(self.as_used())
 
 
 def fields(algorithm: str) -> Iterator[tuple[str, str, FieldInfo]]:

@@ -1,6 +1,7 @@
-"""Strict reading of YAML files: plain data, no code, no aliases; every fault is one line."""
+"""Strict reading of YAML files: plain data, no code, no aliases, no surprises; every fault is one line."""
 
 import re
+import unicodedata
 from collections.abc import Hashable
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,25 @@ from rlcb.files import read_regular
 
 MAX_BYTES = 256 * 1024
 
+_CORE = "tag:yaml.org,2002:"
+# A plain word is a null, a boolean or a number only if it looks as in YAML 1.2 or JSON. All others are text.
+_WHOLE = r"(0|[1-9][0-9]*(_[0-9]+)*)"
+_MEANINGS = {
+    "null": r"~|null|Null|NULL|",
+    "bool": r"true|True|TRUE|false|False|FALSE",
+    "int": rf"[-+]?{_WHOLE}",
+    "float": rf"[-+]?(({_WHOLE}(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]+)?|\.(inf|Inf|INF))|\.(nan|NaN|NAN)",
+}
+# Words that YAML 1.1 or 1.2 takes for numbers of which most people would expect others, and what to write instead.
+_SURPRISES = {
+    r"[-+]?[0-9][0-9_]*(:[0-9]+)+(\.[0-9_]*)?": "to base 60; write a decimal number (1.5 for an hour and a half)",
+    r"[-+]?0[0-9_]+(\.[0-9_]*)?([eE][-+]?[0-9]+)?": "that begins with 0; write it without",
+    r"[-+]?0[box][0-9a-fA-F_]+": "to another base than 10; write it to base 10",
+}
+
 
 class _StrictLoader(yaml.SafeLoader):
-    """SafeLoader that refuses duplicate keys and aliases and knows that 1e-4 is a number."""
+    """SafeLoader for plain data: no tags, aliases, merge keys or duplicate keys, and no word means a surprise."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         """Build a dict; a key that occurs twice is an error."""
@@ -22,26 +39,58 @@ class _StrictLoader(yaml.SafeLoader):
         for key_node, _ in node.value:
             key = self.construct_object(key_node, deep=True)
             if not isinstance(key, str):
-                raise yaml.constructor.ConstructorError(None, None, f"key {key!r} is not text", key_node.start_mark)
+                raise _problem(f"key {key!r} is not text", key_node)
+            if key == "<<":
+                raise _problem("merge keys (<<) are not supported; write the keys out", key_node)
             if key in seen:
-                raise yaml.constructor.ConstructorError(None, None, f"key {key!r} is given twice", key_node.start_mark)
+                raise _problem(f"key {key!r} is given twice", key_node)
             seen.add(key)
         return super().construct_mapping(node, deep)
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-        """Compose a node; an alias is an error, as it can expand a small file to any size."""
-        if self.check_event(yaml.AliasEvent):
-            event = self.peek_event()  # type: ignore[no-untyped-call]
-            raise yaml.composer.ComposerError(None, None, "aliases are not supported", event.start_mark)
+        """Compose a node; an alias is an error, as it can expand a small file to any size, and so is a tag."""
+        event: Any = self.peek_event()  # type: ignore[no-untyped-call]
+        alias, tag, mark = self.check_event(yaml.AliasEvent), getattr(event, "tag", None), event.start_mark
+        if alias or tag is not None:
+            problem = "aliases are not supported" if alias else f"tags are not supported ({tag}); write plain values"
+            raise yaml.composer.ComposerError(None, None, problem, mark)
         return super().compose_node(parent, index)
 
+    def construct_text(self, node: yaml.ScalarNode) -> str:
+        """A word that stays text: refused where it is plain and would be a surprise."""
+        text = str(self.construct_scalar(node))
+        surprise = next((what for pattern, what in _SURPRISES.items() if re.fullmatch(pattern, text)), None)
+        if surprise and node.style is None:
+            raise _problem(f"{text} is a number {surprise}, or in quotes if it is text", node)
+        if any(unicodedata.category(letter) in ("Cc", "Cs") for letter in text):
+            raise _problem(f"{text!r} has control characters; write text without", node)
+        return text
 
-# In YAML 1.1 a float must have a dot; 1e-4 is to be one, too.
-_StrictLoader.add_implicit_resolver(
-    "tag:yaml.org,2002:float",
-    re.compile(r"^[-+]?(?:[0-9][0-9_]*\.?[0-9_]*|\.[0-9]+)[eE][-+]?[0-9]+$"),
-    list("-+0123456789."),
-)
+
+def _problem(text: str, node: yaml.Node) -> yaml.constructor.ConstructorError:
+    return yaml.constructor.ConstructorError(None, None, text, node.start_mark)
+
+
+class _Dumper(yaml.SafeDumper):
+    """SafeDumper that quotes text which the loader would not read as text."""
+
+
+def _add_resolvers() -> None:
+    _StrictLoader.yaml_implicit_resolvers = {}  # without those of YAML 1.1
+    for meaning, pattern in _MEANINGS.items():
+        for kind in (_StrictLoader, _Dumper):
+            kind.add_implicit_resolver(f"{_CORE}{meaning}", re.compile(f"(?:{pattern})$"), None)
+    for pattern in _SURPRISES:
+        _Dumper.add_implicit_resolver(f"{_CORE}surprise", re.compile(f"(?:{pattern})$"), None)
+
+
+_add_resolvers()
+_StrictLoader.add_constructor(f"{_CORE}str", _StrictLoader.construct_text)
+
+
+def dump_yaml(value: Any) -> str:
+    """A value as YAML text that `read_yaml` and other readers of YAML give back as it is."""
+    return yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True)
 
 
 def _load(text: str) -> Any:
@@ -56,7 +105,7 @@ def parse_scalar(text: str) -> Any:
     """The value a YAML file would have for `text`: a number, a boolean, null or the text itself."""
     try:
         value = _load(text)
-    except yaml.YAMLError:
+    except (yaml.YAMLError, ValueError, RecursionError):
         return text
     return text if isinstance(value, dict | list) else value
 

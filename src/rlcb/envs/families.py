@@ -150,6 +150,13 @@ def make_env(
     return env
 
 
+def state_problem(settings: "EnvSettings", spec: "EnvSpec", states: list[bytes]) -> str | None:
+    """What is wrong with states that `set_state` is to load, as far as the family's `state_problem` can tell."""
+    check = getattr(import_module(f"rlcb.envs.{family_of(settings.name).module}"), "state_problem", None)
+    problem: str | None = check(settings, spec, states) if check else None
+    return problem
+
+
 def spec_of(settings: "EnvSettings") -> "EnvSpec":
     """What the environment's observations and actions look like."""
     env = make_env(settings, num_envs=1, seed=0, num_threads=0)

@@ -81,8 +81,14 @@ class GymnasiumEnv:
             self._identity[index] = fields["identity"]
             self._episode[index] = fields["episode"] - 1
             self._observations[index] = self._restart(index)
-            for action in fields["actions"]:
-                self._observations[index] = self._flat(self._envs[index].step(action + self._first_action)[0])
+            try:
+                for action in fields["actions"]:
+                    self._observations[index] = self._flat(self._envs[index].step(action + self._first_action)[0])
+            except Exception as error:  # a third party's environment may raise anything
+                reason = next(iter(str(error).splitlines()), type(error).__name__)
+                raise CheckpointUnusable(
+                    f"environment {index} cannot be brought to its saved state: {reason}"
+                ) from None
             self._actions[index] = list(fields["actions"])
 
     def close(self) -> None:
@@ -140,3 +146,18 @@ def make(settings: EnvSettings, num_envs: int, seed: int, num_threads: int, pict
         reason = reason.removeprefix(f"environment {name}: ")
         raise UsageError(f"--video, --render: {name} cannot be drawn: {reason}") from None
     return env
+
+
+def state_problem(settings: EnvSettings, spec: EnvSpec, states: list[bytes]) -> str | None:
+    """What is wrong with saved states: each must name an episode and actions that exist."""
+    del settings
+    for index, state in enumerate(states):
+        try:
+            fields = json.loads(state)
+            identity, episode, actions = (fields[name] for name in ("identity", "episode", "actions"))
+            numbers = len(identity) == 2 and all(type(one) is int and 0 <= one < 2**63 for one in (*identity, episode))
+            if not numbers or any(type(action) is not int or not 0 <= action < spec.num_actions for action in actions):
+                raise ValueError
+        except (ValueError, TypeError, KeyError, RecursionError):
+            return f"envs.{index} is not the state of an environment"
+    return None

@@ -1,7 +1,6 @@
 """A trained policy: finding its checkpoint, verifying it, building the network."""
 
 import contextlib
-import hashlib
 import json
 import os
 import re
@@ -17,10 +16,10 @@ from rlcb.console import note, warn
 from rlcb.envs.base import EnvSpec
 from rlcb.envs.families import canonical_env_name, missing_mode, spec_of
 from rlcb.errors import CheckpointUnusable, RlcbError, UsageError
-from rlcb.files import read_regular
+from rlcb.files import sha256_of
 from rlcb.networks import make_network
-from rlcb.run.checkpoint import LARGEST, load_checkpoint, load_newest
-from rlcb.run.directory import read_run
+from rlcb.run.checkpoint import load_checkpoint, load_newest
+from rlcb.run.directory import LARGEST_CHECKPOINT, read_run
 
 BENCHMARKS = Path("benchmarks")  # where runs go unless told otherwise
 _NAME = re.compile(rf"(?P<algorithm>[a-z0-9]+)_(?P<mode>{'|'.join(MODES)})_(?:final|step_\d+)\.pt")
@@ -85,20 +84,21 @@ def _algorithm_of(path: Path) -> str:
 def _read(path: Path, content: dict[str, Any]) -> LoadedPolicy:
     meta, match = content["meta"], _NAME.fullmatch(path.name)
     mode = match["mode"] if match else "parallel" if len(content["workers"]) > 1 else "sequential"
+    config = json.loads(meta["config"])
     try:
-        config = json.loads(meta["config"])
-        return LoadedPolicy(
-            path=path,
-            sha256=hashlib.sha256(read_regular(path, LARGEST)).hexdigest(),
-            algorithm=str(meta["algorithm"]),
-            mode=mode,
-            env=EnvConfig.model_validate(config["env"]),
-            network=str(config["training"]["network"]),
-            env_steps=int(meta["env_steps"]),
-            weights=dict(content["policy"]),
-        )
-    except (OSError, KeyError, TypeError, ValueError) as error:
-        raise CheckpointUnusable(f"{path}: its configuration cannot be read: {str(error).splitlines()[0]}") from None
+        digest = sha256_of(path, LARGEST_CHECKPOINT)
+    except OSError as error:
+        raise CheckpointUnusable(f"{path}: cannot be read: {error.strerror}") from None
+    return LoadedPolicy(
+        path=path,
+        sha256=digest,
+        algorithm=meta["algorithm"],
+        mode=mode,
+        env=EnvConfig.model_validate(config["env"]),
+        network=config["training"]["network"],
+        env_steps=meta["env_steps"],
+        weights=content["policy"],
+    )
 
 
 def environment_for(trained: LoadedPolicy, name: str | None) -> tuple[EnvConfig, EnvSpec]:

@@ -1,6 +1,5 @@
 """Metrics of an evaluation: mean, intervals, scores; the JSON file beside the checkpoint."""
 
-import json
 import math
 import os
 from collections.abc import Sequence
@@ -12,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rlcb.analysis.statistics import student_interval, welch_error
+from rlcb.analysis.untrusted import number, read_object
 from rlcb.config.schema import EnvConfig
 from rlcb.console import warn
 from rlcb.envs.families import find, normalized_score
-from rlcb.errors import ResourceError
+from rlcb.errors import ResourceError, UsageError
 from rlcb.evaluation.evaluate import Request
-from rlcb.files import read_regular, write_json
+from rlcb.files import write_json
 
 if TYPE_CHECKING:  # it imports torch
     from rlcb.evaluation.play import Tally
@@ -25,7 +25,6 @@ if TYPE_CHECKING:  # it imports torch
 Evaluation = dict[str, Any]
 Interval = tuple[float, float] | None
 SCHEMA = 1
-_LARGEST = 256 * 2**20  # bytes of an evaluation file
 _NORMAL_95 = 1.959963984540054  # the normal distribution's 97.5 % point
 
 
@@ -144,12 +143,24 @@ class EvaluationFile:
         if not os.path.lexists(self.path):
             return []
         try:
-            document = json.loads(read_regular(self.path, _LARGEST))
-            if document["schema"] != SCHEMA:
-                raise ValueError(f"schema {document['schema']}")
-            evaluations = document["evaluations"]
-            gaps_of(evaluations)  # raises if a field that is needed later is missing
-            return list(evaluations) if document["checkpoint_sha256"] == self._header["checkpoint_sha256"] else []
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            warn(f"{self.path}: earlier evaluations cannot be read and are replaced ({type(error).__name__}: {error})")
-            return []
+            document = read_object(self.path)
+        except UsageError as error:
+            problem = str(error)
+        else:
+            entries = document.get("evaluations")
+            problem = "evaluations that make no sense"
+            if document.get("schema") == SCHEMA and isinstance(entries, list) and all(map(_is_whole, entries)):
+                same = document.get("checkpoint_sha256") == self._header["checkpoint_sha256"]
+                return entries if same else []
+        warn(f"{self.path}: earlier evaluations cannot be read and are replaced ({problem})")
+        return []
+
+
+def _is_whole(entry: Any) -> bool:
+    """Whether a stored evaluation has all that a later one is put beside."""
+    if not isinstance(entry, dict) or number(entry.get("mean_reward")) is None or "num_levels" not in entry:
+        return False
+    words = all(isinstance(entry.get(name), str) for name in ("env", "levels", "policy"))
+    rewards = entry.get("rewards")
+    numbers = isinstance(rewards, list) and rewards and all(number(reward) is not None for reward in rewards)
+    return words and isinstance(entry.get("complete"), bool) and bool(numbers)

@@ -97,10 +97,15 @@ def learn(worker: Worker, rollout: Rollout, learning_rate: float, dumps: Path) -
 
 
 def finish_update(learner: Learner, progress: Progress, update: Update, dumps: Path) -> None:
-    """Count an update, and end the run when optimizer steps that are not finite do not stop."""
+    """Count an update, and end the run if weights are not finite or optimizer steps that are not do not stop."""
     progress.count(learner.config.rollout_size, update.skipped_steps)
-    if progress.bad_updates_in_a_row <= MAX_BAD_UPDATES or learner.group.rank > 0:
+    if learner.group.rank > 0:
         return  # all ranks see the same; the first one tells
+    kept = f"the last good checkpoint is in {dumps}; try a lower learning rate"
+    if not learner.is_finite():
+        raise Diverged(f"diverged: weights are not finite after update {progress.updates}; {kept}")
+    if progress.bad_updates_in_a_row <= MAX_BAD_UPDATES:
+        return
     assert update.bad_batch is not None
     dump = dumps / f"diverged_update_{progress.updates}.pt"
     content = io.BytesIO()
@@ -108,7 +113,7 @@ def finish_update(learner: Learner, progress: Progress, update: Update, dumps: P
     write_whole(dump, content.getvalue())
     raise Diverged(
         f"diverged: gradients were not finite in {progress.bad_updates_in_a_row} updates in a row; "
-        f"the last batch is in {dump}, the last good checkpoint in {dumps}; try a lower learning rate"
+        f"the last batch is in {dump}, {kept}"
     )
 
 

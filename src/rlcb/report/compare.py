@@ -1,7 +1,5 @@
 """`rlcb compare`: read any number of runs, compare them, print the result and write its files."""
 
-import csv
-import io
 import shlex
 from collections.abc import Sequence
 from datetime import datetime
@@ -19,6 +17,7 @@ from rlcb.analysis.untrusted import plain
 from rlcb.console import warn
 from rlcb.errors import ResourceError
 from rlcb.files import write_json, write_whole
+from rlcb.report.csv_text import csv_text
 from rlcb.report.document import Picture, render
 from rlcb.report.sections import Origin, make_document
 
@@ -118,11 +117,7 @@ def runs_csv(comparison: Comparison, runs: Sequence[Run]) -> str:
 
 def _csv(rows: Sequence[dict[str, Any]]) -> str:
     """A table whose columns are the keys of its rows."""
-    text = io.StringIO()
-    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue()
+    return csv_text([list(rows[0]), *(list(row.values()) for row in rows)])
 
 
 def comparison_text(comparison: Comparison) -> str:

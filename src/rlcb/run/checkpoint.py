@@ -1,16 +1,14 @@
 """Checkpoints: one file each, written whole, verified when read, loaded without executing code.
 
-A checkpoint is what `torch.save` writes (so `torch.load(..., weights_only=True)` opens it), a ZIP archive, with the
-SHA-256 of all that stands before it as the archive's comment. `meta.format` is the version of its layout, which this
-file alone writes (`to_content`) and reads (`from_content`).
+`archive` is the format of the file, `checkpoint_schema` what must be in it; `meta.format` is the version of the layout,
+which this file alone writes (`to_content`) and reads (`from_content`).
 """
 
-import hashlib
-import io
 import json
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -20,18 +18,14 @@ import torch
 from rlcb import __version__
 from rlcb.config.registry import MODES
 from rlcb.config.schema import Config
-from rlcb.envs.families import environment_identity, family_of
-from rlcb.errors import CheckpointUnusable
-from rlcb.files import read_regular, write_whole
+from rlcb.envs.families import environment_identity, state_problem
+from rlcb.errors import CheckpointUnusable, Diverged
+from rlcb.files import open_regular, write_whole
 from rlcb.hardware import package_version
+from rlcb.run.archive import Archive, ArchiveDamaged, sealed
+from rlcb.run.checkpoint_schema import FORMAT, Unfit, check_content, check_types, check_values
+from rlcb.run.directory import LARGEST_CHECKPOINT
 from rlcb.run.state import Arrays, Progress, RunState, RunTotals, SharedState, WorkerState
-
-FORMAT = 1
-LARGEST = 2 * 2**30  # bytes of a file that is read as a checkpoint; real ones have up to some hundred million
-_LABEL = b"rlcb-sha256:"
-_COMMENT = len(_LABEL) + 64
-_END_RECORD = b"PK\x05\x06"  # ZIP's last record: 22 bytes, of which the last two give the comment's length
-_SECTIONS = ("meta", "policy", "optimizer", "progress", "run", "normalizer", "workers", "envs", "episode", "discounted")
 
 
 def to_content(config: Config, state: RunState, totals: RunTotals) -> dict[str, Any]:
@@ -70,21 +64,17 @@ def to_content(config: Config, state: RunState, totals: RunTotals) -> dict[str, 
     }
 
 
-def from_content(path: str, content: dict[str, Any], config: Config) -> tuple[RunState, RunTotals]:
-    """The run in a checkpoint, as the workers that wrote it had it; it must be of this environment and algorithm."""
-    _refuse_foreign(path, content["meta"], config)
-    try:
-        count, mean, squares = content["normalizer"]
-        shared = SharedState(
-            policy=_as_arrays(content["policy"]),
-            optimizer=_as_arrays(content["optimizer"]),
-            reward_moments=(count, mean, squares),
-            progress=Progress(**content["progress"]),
-        )
-        workers = [_worker_state(content, rank) for rank in range(len(content["workers"]))]
-        return RunState(shared, workers), RunTotals(**content["run"])
-    except (KeyError, TypeError, ValueError, AttributeError, ZeroDivisionError) as error:
-        raise CheckpointUnusable(f"{path}: does not fit this run: {error}") from None
+def from_content(content: dict[str, Any]) -> tuple[RunState, RunTotals]:
+    """The run in the content of a checkpoint, as the workers that wrote it had it."""
+    count, mean, squares = content["normalizer"]
+    shared = SharedState(
+        policy=_as_arrays(content["policy"]),
+        optimizer=_as_arrays(content["optimizer"]),
+        reward_moments=(count, mean, squares),
+        progress=Progress(**content["progress"]),
+    )
+    workers = [_worker_state(content, rank) for rank in range(len(content["workers"]))]
+    return RunState(shared, workers), RunTotals(**content["run"])
 
 
 def _worker_state(content: dict[str, Any], rank: int) -> WorkerState:
@@ -109,65 +99,48 @@ def _as_arrays(tensors: dict[str, torch.Tensor]) -> Arrays:
     return {name: tensor.numpy() for name, tensor in tensors.items()}
 
 
-def _refuse_foreign(path: str, meta: dict[str, Any], config: Config) -> None:
-    """A state of another game must never reach the game's own code: it trusts what it is given."""
-    expected = {"algorithm": config.algorithm, "env": environment_identity(config.env)}
-    if package := family_of(config.env.name).state_package:
-        expected[package] = package_version(package) or ""
-    found = {**meta, **meta.get("versions", {})}
-    for key, value in expected.items():
-        if found.get(key) != value:
-            raise CheckpointUnusable(f"{path}: made with {key} {found.get(key)}, this run has {value}")
-
-
 def save_checkpoint(path: Path, content: dict[str, Any]) -> None:
-    """Write a checkpoint; all weights in it must be finite."""
-    for name, tensor in content["policy"].items():
-        if not torch.isfinite(tensor).all():
-            raise CheckpointUnusable(f"weights {name} are not finite: {path} was not written")
-    buffer = io.BytesIO()
-    torch.save(content, buffer)
-    data = bytearray(buffer.getvalue())
-    if data[-22:-18] != _END_RECORD:
-        raise CheckpointUnusable("torch.save did not write a plain ZIP archive")
-    data[-2:] = _COMMENT.to_bytes(2, "little")
-    data += _LABEL
-    data += hashlib.sha256(data).hexdigest().encode()
-    write_whole(path, bytes(data))
+    """Write a checkpoint; numbers in it that are not finite raise Diverged, and nothing is written."""
+    for section in ("policy", "optimizer"):
+        for name, tensor in content[section].items():
+            if not torch.isfinite(tensor).all():
+                raise Diverged(
+                    f"diverged: {section} {name} is not finite, {path} was not written; "
+                    f"the last good checkpoint is in {path.parent}; try a lower learning rate"
+                )
+    write_whole(path, sealed(content))
 
 
-def load_checkpoint(path: Path) -> dict[str, Any]:
-    """Read and verify a checkpoint; anything but an undamaged one of ours is refused."""
+def load_checkpoint(path: Path, config: Config | None = None) -> dict[str, Any]:
+    """Read and verify a checkpoint, with `config` one of that run; anything else is refused before it is unpacked."""
+    with _opened(path) as archive:
+        spec = check_content(archive.content, config)
+        content = {section: archive.filled(value) for section, value in archive.content.items()}
+    try:
+        check_values(content)
+        if config is not None and content["envs"]:
+            states = [tensor.numpy().tobytes() for tensor in content["envs"]]
+            if problem := state_problem(config.env, spec, states):
+                raise Unfit(problem)
+    except Unfit as error:
+        raise CheckpointUnusable(f"{path}: {error}") from None
+    return content
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Archive]:
+    """The archive in a file; whatever is wrong with it, then or later, is a CheckpointUnusable that names the file."""
     if os.path.islink(path):
         raise CheckpointUnusable(f"{path}: a symbolic link")
     try:
-        data = read_regular(path, LARGEST)
+        with open_regular(path, LARGEST_CHECKPOINT) as file:
+            yield Archive(file)
     except FileNotFoundError:
         raise CheckpointUnusable(f"{path}: no such file") from None
     except OSError as error:
         raise CheckpointUnusable(f"{path}: cannot be read: {error.strerror}") from None
-    body, digest = data[:-64], data[-64:]
-    if body[-len(_LABEL) :] != _LABEL:
-        raise CheckpointUnusable(f"{path}: not a checkpoint of this program, or cut off")
-    if hashlib.sha256(body).hexdigest().encode() != digest:
-        raise CheckpointUnusable(f"{path}: damaged: its SHA-256 does not match")
-    try:
-        content = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
-    except Exception as error:  # the unpickler of a hostile file may raise anything; it executes nothing
-        raise CheckpointUnusable(f"{path}: refused: {str(error).splitlines()[0]}") from None
-    return _checked(path, content)
-
-
-def _checked(path: Path, content: Any) -> dict[str, Any]:
-    if not isinstance(content, dict) or not isinstance(content.get("meta"), dict):
-        raise CheckpointUnusable(f"{path}: not a checkpoint of this program")
-    found = content["meta"].get("format")
-    if found != FORMAT:
-        raise CheckpointUnusable(f"{path}: has format {found}, this version reads format {FORMAT}")
-    missing = [section for section in _SECTIONS if section not in content]
-    if missing:
-        raise CheckpointUnusable(f"{path}: lacks {', '.join(missing)}")
-    return content
+    except (ArchiveDamaged, Unfit) as error:
+        raise CheckpointUnusable(f"{path}: {error}") from None
 
 
 def step_checkpoints(folder: Path, prefix: str) -> list[tuple[int, Path]]:
@@ -191,21 +164,33 @@ def candidates(folder: Path, algorithm: str) -> list[Path]:
 def _steps_of(path: Path) -> int:
     """How far the run was; a file that cannot be read sorts first, so that its damage is reported."""
     try:
-        return int(load_checkpoint(path)["meta"]["env_steps"])
+        with _opened(path) as archive:
+            return check_types(archive.content).env_steps
     except CheckpointUnusable:
         return 2**63
 
 
-def load_newest(folder: Path, algorithm: str, warn: Callable[[str], None]) -> tuple[Path, dict[str, Any]]:
-    """The newest checkpoint that is whole; each damaged one is reported; none left is an error, never a fresh start."""
+def load_newest(
+    folder: Path, algorithm: str, warn: Callable[[str], None], config: Config | None = None
+) -> tuple[Path, dict[str, Any]]:
+    """The newest usable checkpoint; each other one is reported; none left is an error, never a fresh start."""
     paths = candidates(folder, algorithm)
+    problems = []
     for path in paths:
         try:
-            return path, load_checkpoint(path)
+            content = load_checkpoint(path, config)
         except CheckpointUnusable as error:
-            warn(f"{error}; falling back to the checkpoint before it")
-    reason = f"none of the {len(paths)} checkpoints in {folder} is usable" if paths else f"no checkpoint in {folder}"
-    raise CheckpointUnusable(f"{reason}; nothing was changed")
+            problems.append(str(error))
+            continue
+        for problem in problems:
+            warn(f"{problem}; falling back to the checkpoint before it")
+        return path, content
+    if not problems:
+        raise CheckpointUnusable(f"no checkpoint in {folder}; nothing was changed")
+    for problem in problems[1:]:
+        warn(problem)
+    every = f"none of the {len(paths)} checkpoints in {folder} is usable: " if len(paths) > 1 else ""
+    raise CheckpointUnusable(f"{every}{problems[0]}; nothing was changed")
 
 
 def prune(folder: Path, prefix: str, keep: int, newest: int) -> None:

@@ -1,9 +1,9 @@
 """The run directory: its lock, its layout, and whether the disk has room for it."""
 
-import json
 import os
 import shutil
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +13,14 @@ from rlcb.config.schema import Config
 from rlcb.console import note
 from rlcb.envs.families import family_of
 from rlcb.errors import CheckpointUnusable, ResourceError, UsageError
-from rlcb.files import append_event, open_regular, read_regular, sweep, take_lock, write_json, write_whole
+from rlcb.files import append_event, open_regular, read_json, sweep, take_lock, write_json, write_pieces, write_whole
 
 LOCK = ".lock"
-_LARGEST_IDENTITY = 64 * 1024  # bytes of run.json
+HISTORY = "metrics.jsonl"  # in the folder of the logs
+LARGEST_CHECKPOINT = 2 * 2**30  # bytes of a file that is read as a checkpoint; real ones have some hundred million
+_FORMAT = 1  # of run.json
+_LARGEST_IDENTITY = 64 * 2**10  # bytes of run.json
+_PIECE = 2**20  # bytes that are copied at a time
 
 
 @dataclass(frozen=True)
@@ -29,7 +33,6 @@ class RunDirectory:
     algorithm: str
     mode: str
     locks: tuple[tuple[Path, int], ...]
-    earlier_logs: Path | None = None  # where the run logged before it was resumed in this mode
 
     @property
     def prefix(self) -> str:
@@ -47,10 +50,17 @@ class RunDirectory:
             os.close(descriptor)
 
 
-def create_run(path: Path, config: Config, mode: str) -> RunDirectory:
-    """Make a new run directory; one that is there already is renamed, never overwritten."""
+def check_output(path: Path, config: Config, mode: str) -> None:
+    """Refuse a place for a new run that is a file, or where it would lie inside of another run."""
     if os.path.lexists(path) and not os.path.isdir(path):
         raise UsageError(f"--output-dir {path}: is a file, not a directory")
+    roots = _roots(path, config, mode)
+    for folder in roots:
+        refuse_inside_run(folder, own=roots)
+
+
+def create_run(path: Path, config: Config, mode: str) -> RunDirectory:
+    """Make a new run directory; one that is there already is renamed, never overwritten."""
     for folder in _roots(path, config, mode):
         if _holds_run(folder):
             os.close(_lock(folder))
@@ -64,48 +74,67 @@ def create_run(path: Path, config: Config, mode: str) -> RunDirectory:
 
 
 def _identify(run: RunDirectory) -> None:
-    identity = {"algorithm": run.algorithm, "mode": run.mode, "format": 1}
+    identity = {"algorithm": run.algorithm, "mode": run.mode, "format": _FORMAT}
     write_json(run.path / "run.json", identity)
 
 
 def open_run(path: Path, config: Config, mode: str) -> RunDirectory:
     """Open an existing run directory to resume the run in it."""
     run = _open(path, config, mode)
-    _, before = _identity(path)
+    _, before = read_identity(path)
     if before != mode:
-        run = replace(run, earlier_logs=_folders(path, config, before)[1])
+        # The history first: killed in between, the run is still one of the mode whose folder holds its history.
+        earlier = _folders(path, config, before)[1] / HISTORY
+        _refuse_unreadable(earlier)
+        write_pieces(run.logs / HISTORY, lambda: _content(earlier))
         _identify(run)
-    for folder in (run.path, run.checkpoints):
+    for folder in (run.path, run.checkpoints, run.logs):
         for name in sweep(folder):
             note(f"removed unfinished {folder / name}")
     write_whole(path / "config.yaml", config.to_yaml().encode())
     return run
 
 
+def _content(path: Path) -> Iterator[bytes]:
+    """A file's content in pieces; nothing if there is no such file."""
+    if os.path.lexists(path):
+        with open_regular(path) as file:
+            while piece := file.read(_PIECE):
+                yield piece
+
+
+def _refuse_unreadable(file: Path) -> None:
+    """Raise CheckpointUnusable if there is something that is not a regular file, or may not be read."""
+    try:
+        if os.path.lexists(file):
+            open_regular(file).close()
+    except OSError as error:
+        raise CheckpointUnusable(f"{file}: cannot be read: {error.strerror}") from None
+
+
 def read_run(path: Path) -> tuple[Config, str]:
     """Configuration and mode of the run in a directory."""
     if not all(os.path.lexists(path / name) for name in ("run.json", "config.yaml")):
         raise CheckpointUnusable(f"{path}: holds no run to resume (no run.json and config.yaml)")
-    algorithm, mode = _identity(path)
-    try:
-        open_regular(path / "config.yaml").close()
-    except OSError as error:
-        raise CheckpointUnusable(f"{path / 'config.yaml'}: cannot be read: {error.strerror}") from None
+    algorithm, mode = read_identity(path)
+    _refuse_unreadable(path / "config.yaml")
     return build_config(path / "config.yaml", {}, mode=mode, algorithm=algorithm), mode
 
 
-def _identity(path: Path) -> tuple[str, str]:
-    """Algorithm and mode that a run directory says it is of."""
+def read_identity(path: Path) -> tuple[str, str]:
+    """Algorithm and mode of the run in a directory."""
     file = path / "run.json"
     try:
-        identity = json.loads(read_regular(file, _LARGEST_IDENTITY))
-        algorithm, mode = str(identity["algorithm"]), str(identity["mode"])
+        identity = read_json(file, _LARGEST_IDENTITY)
+        algorithm, mode, found = identity["algorithm"], identity["mode"], identity.get("format", _FORMAT)
     except OSError as error:
         raise CheckpointUnusable(f"{file}: cannot be read: {error.strerror}") from None
-    except (ValueError, KeyError, TypeError, RecursionError):
+    except (ValueError, KeyError, TypeError, AttributeError):
         raise CheckpointUnusable(f"{file}: damaged") from None
-    if algorithm not in ALGORITHMS or mode not in ALGORITHMS[algorithm].modes:
-        raise CheckpointUnusable(f"{file}: names {algorithm} {mode}, which this version does not know")
+    if found != _FORMAT:
+        raise CheckpointUnusable(f"{file}: has another format than {_FORMAT}, which this version reads")
+    if not isinstance(algorithm, str) or algorithm not in ALGORITHMS or mode not in ALGORITHMS[algorithm].modes:
+        raise CheckpointUnusable(f"{file}: names an algorithm or a mode that this version does not know")
     return algorithm, mode
 
 
@@ -124,8 +153,26 @@ def _roots(path: Path, config: Config, mode: str) -> list[Path]:
 
 
 def _holds_run(folder: Path) -> bool:
-    names = ("run.json", "config.yaml", "metrics.jsonl")
+    names = ("run.json", "config.yaml", HISTORY)
     return any(os.path.lexists(folder / name) for name in names) or any(folder.glob("*_step_*.pt"))
+
+
+def refuse_inside_run(folder: Path, own: Sequence[Path] = ()) -> None:
+    """Raise UsageError if a folder to write in lies inside of a run's directory, by its name or by where links lead."""
+    allowed = {Path(os.path.realpath(path)) for path in own}
+    above = dict.fromkeys([*Path(os.path.realpath(folder)).parents, *Path(os.path.abspath(folder)).parents])
+    for parent in above:
+        if Path(os.path.realpath(parent)) not in allowed and _is_run(parent):
+            raise UsageError(f"{folder}: lies inside of the run in {parent}; choose a directory outside of it")
+
+
+def _is_run(folder: Path) -> bool:
+    """Whether a folder is a run's directory, or one that a run keeps its checkpoints or logs in."""
+    names = ("run.json", HISTORY)
+    try:
+        return any((folder / name).is_file() for name in names) or any(folder.glob("*_step_*.pt"))
+    except OSError:
+        return False  # nobody can write below a folder that cannot be looked into
 
 
 def _open(path: Path, config: Config, mode: str) -> RunDirectory:

@@ -1,7 +1,6 @@
-"""The history of a run: one line of JSON per update, and the same numbers for TensorBoard."""
+"""Writes the metrics of every update: a line of JSON, and the same numbers for TensorBoard."""
 
 import io
-import json
 import os
 import socket
 import time
@@ -9,11 +8,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from rlcb.errors import CheckpointUnusable, UsageError
-from rlcb.files import Appender, read_regular, write_whole
+from rlcb.console import warn
+from rlcb.errors import UsageError
+from rlcb.files import Appender
+from rlcb.run.directory import HISTORY
+from rlcb.run.history import Metrics, as_line, cut_history
 
-Metrics = dict[str, Any]
-_LARGEST = 2 * 2**30  # bytes of a history that are read at once
 INSTALL_TENSORBOARD = "pip install 'rl-cluster-benchmark[tensorboard]'"
 
 
@@ -25,52 +25,31 @@ def want_tensorboard(setting: bool | str) -> bool:
     return installed and bool(setting)
 
 
-def read_history(path: Path) -> list[Metrics]:
-    """The lines of a metrics.jsonl; a last line cut off by a crash is left out."""
-    history: list[Metrics] = []
-    try:
-        text = read_regular(path, _LARGEST).decode(errors="replace")
-    except FileNotFoundError:
-        return history
-    except OSError as error:
-        raise CheckpointUnusable(f"{path}: cannot be read: {error.strerror}; nothing was changed") from None
-    for line in text.splitlines():
-        try:
-            history.append(json.loads(line))
-        except json.JSONDecodeError:
-            break
-    return history
-
-
-def as_columns(history: list[Metrics]) -> dict[str, list[Any]]:
-    """One list per metric, all of the same length."""
-    names = dict.fromkeys(name for line in history for name in line)
-    return {name: [line.get(name) for line in history] for name in names}
-
-
 class MetricsWriter:
     """Appends updates to metrics.jsonl and, if asked, to a TensorBoard event file."""
 
-    def __init__(self, folder: Path, tensorboard: bool, resume_after: int, earlier: Path | None = None):
-        """`resume_after`: keep the lines up to this update and drop what a crash left behind it.
-
-        `earlier`: the folder of the same run's history before it went over to another mode.
-        """
+    def __init__(self, folder: Path, tensorboard: bool, resume_after: int):
+        """`resume_after`: keep the lines up to this update and drop what a crash left behind it."""
         folder.mkdir(parents=True, exist_ok=True)
-        path = folder / "metrics.jsonl"
-        source = (earlier or folder) / "metrics.jsonl"
-        self.history = [line for line in read_history(source) if line["update"] <= resume_after]
-        write_whole(path, b"".join(_as_line(line) for line in self.history))
-        self._file = Appender(path)
-        purge_after = self.history[-1]["step"] if self.history else None
+        self.path = folder / HISTORY
+        self.totals = cut_history(self.path, resume_after)
+        missing = resume_after - self.totals.updates
+        if missing > 0:
+            warn(f"{self.path}: {missing} of {resume_after} updates are missing; the run goes on without their metrics")
+        self._file = Appender(self.path)
+        purge_after = self.totals.last[-1]["step"] if self.totals.last else None
         self._events = EventWriter(folder, purge_after) if tensorboard else None
 
     def write(self, metrics: Metrics) -> None:
         """Append one update."""
-        self.history.append(metrics)
-        self._file.write(_as_line(metrics))
+        self._file.write(as_line(metrics))
+        self.totals.add(metrics)
         if self._events:
             self._events.write(metrics)
+
+    def sync(self) -> None:
+        """Make the updates survive a power cut; a checkpoint must not be ahead of them."""
+        self._file.sync()
 
     def close(self) -> None:
         """Close the files."""
@@ -111,7 +90,3 @@ class EventWriter:
     def close(self) -> None:
         """Finish the file."""
         self._file.close()
-
-
-def _as_line(metrics: Metrics) -> bytes:
-    return json.dumps(metrics).encode() + b"\n"

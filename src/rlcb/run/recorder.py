@@ -1,5 +1,6 @@
 """Turns workers' reports into what a run leaves behind: lines, metrics, checkpoints, summaries."""
 
+from contextlib import suppress
 from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -9,10 +10,11 @@ from rlcb.config.registry import ALGORITHMS
 from rlcb.config.schema import Config
 from rlcb.console import Console, note, timed_lines, update_line, warn
 from rlcb.envs.episodes import EpisodeStatistics
-from rlcb.errors import Diverged
+from rlcb.errors import Diverged, ResourceError
 from rlcb.run.checkpoint import from_content, load_newest, prune, save_checkpoint, to_content
 from rlcb.run.directory import RunDirectory
-from rlcb.run.metrics import Metrics, MetricsWriter, want_tensorboard
+from rlcb.run.history import Metrics, write_columns
+from rlcb.run.metrics import MetricsWriter, want_tensorboard
 from rlcb.run.resources import ResourceMeter
 from rlcb.run.state import Progress, RunState, RunTotals, UpdateReport
 from rlcb.run.summary import Outcome, summary_block, write_summaries
@@ -36,8 +38,8 @@ class Recorder:
 
     def restore(self) -> RunState:
         """Load the newest whole checkpoint; returns the run as its workers left it."""
-        path, content = load_newest(self.run.checkpoints, self.run.algorithm, self._warn)
-        state, totals = from_content(str(path), content, self.config)
+        path, content = load_newest(self.run.checkpoints, self.run.algorithm, self._warn, self.config)
+        state, totals = from_content(content)
         self.episodes.load(totals.episodes)
         self.seconds, self.worker_restarts = totals.seconds, totals.worker_restarts
         self._started = datetime.fromisoformat(totals.started)
@@ -48,17 +50,22 @@ class Recorder:
 
     def __enter__(self) -> Self:
         wanted = want_tensorboard(self.config.logging.tensorboard)
-        self._writer = MetricsWriter(self.run.logs, wanted, self._progress.updates, self.run.earlier_logs)
+        self._writer = MetricsWriter(self.run.logs, wanted, self._progress.updates)
         self.console = Console("Training")
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if kind is Diverged:
-            self.finish("diverged")
-        self.console.close()
-        self._writer.close()
+        try:
+            if kind is Diverged:
+                self.finish("diverged")
+            elif kind is not None:
+                with suppress(ResourceError):  # the failure that ended the run is what the user must hear of
+                    self._write_columns()
+        finally:
+            self.console.close()
+            self._writer.close()
 
     def record(self, reports: list[UpdateReport]) -> None:
         """Take in all workers' reports of one update, in the order of their ranks."""
@@ -118,6 +125,7 @@ class Recorder:
 
     def save(self, state: RunState, final: bool = False) -> None:
         """Write a checkpoint, named after its steps unless it is the final one, then remove the oldest."""
+        self._writer.sync()
         started = self._started.isoformat(timespec="seconds")
         totals = RunTotals(self.episodes.state(), self.seconds, started, self.worker_restarts)
         steps = state.shared.progress.env_steps
@@ -127,13 +135,17 @@ class Recorder:
         prune(self.run.checkpoints, self.run.prefix, self.config.logging.keep_checkpoints, newest=steps)
 
     def finish(self, status: str | None = None) -> Outcome:
-        """Write the summaries; a run that came to its end shows its block."""
+        """Write metrics.json and the summaries; a run that came to its end shows its block."""
         outcome = self.outcome(status or self.ending or "running")
+        self._write_columns()
         metrics = write_summaries(self.run, self.config, outcome)
         if status is None:
             self.console.close()  # the bar must not be drawn below the summary
             print(summary_block(self.run, metrics), flush=True)
         return outcome
+
+    def _write_columns(self) -> None:
+        write_columns(self._writer.path, self.run.path / "metrics.json")
 
     def abandon(self, state: RunState) -> None:
         """Leave a run that cannot go on so that it can be resumed: a checkpoint, and summaries of how far it came."""
@@ -160,7 +172,7 @@ class Recorder:
             seconds=self.seconds,
             progress=self._progress,
             episodes=self.episodes,
-            history=self._writer.history,
+            history=self._writer.totals,
             resources=(self._meter or self._new_meter()).totals(),
             plan=self._plan,
             worker_restarts=self.worker_restarts,

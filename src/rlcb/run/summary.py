@@ -1,10 +1,8 @@
-"""What a run leaves at its end: benchmark_metrics.json, training_summary.json, metrics.json, the block on screen."""
+"""The summaries of a run: benchmark_metrics.json, training_summary.json, the block on screen."""
 
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
-
-import numpy as np
 
 from rlcb.config.plan import Plan
 from rlcb.config.registry import ALGORITHMS
@@ -14,10 +12,8 @@ from rlcb.envs.episodes import EpisodeStatistics
 from rlcb.files import write_json
 from rlcb.hardware import describe_machine
 from rlcb.run.directory import RunDirectory
-from rlcb.run.metrics import Metrics, as_columns
+from rlcb.run.history import HistoryTotals, Metrics
 from rlcb.run.state import Progress
-
-FINAL_UPDATES = 10  # updates that the final FPS is measured over
 
 
 @dataclass(frozen=True)
@@ -30,7 +26,7 @@ class Outcome:
     seconds: float
     progress: Progress
     episodes: EpisodeStatistics
-    history: list[Metrics]
+    history: HistoryTotals
     resources: dict[str, float | None]
     plan: Plan
     worker_restarts: int
@@ -38,9 +34,8 @@ class Outcome:
 
 
 def write_summaries(run: RunDirectory, config: Config, outcome: Outcome) -> Metrics:
-    """Write the three JSON files of a run; returns the content of benchmark_metrics.json."""
+    """Write both JSON files; returns the content of benchmark_metrics.json."""
     metrics = benchmark_metrics(run, config, outcome)
-    write_json(run.path / "metrics.json", as_columns(outcome.history))
     write_json(run.path / "benchmark_metrics.json", metrics)
     write_json(run.path / "training_summary.json", training_summary(metrics))
     return metrics
@@ -60,7 +55,7 @@ def benchmark_metrics(run: RunDirectory, config: Config, outcome: Outcome) -> Me
         "total_timesteps": env_steps,
         "total_updates": outcome.progress.updates,
         "average_fps": env_steps / outcome.seconds if outcome.seconds else None,
-        "final_fps": final_fps(outcome.history),
+        "final_fps": outcome.history.final_fps(),
         "skipped_optimizer_steps": outcome.progress.skipped_steps,
         "worker_restarts": outcome.worker_restarts,
         "performance": {
@@ -75,7 +70,7 @@ def benchmark_metrics(run: RunDirectory, config: Config, outcome: Outcome) -> Me
             "convergence_rate": _convergence_rate(rewards, env_steps),
             "reward_std": rewards["final_reward_std"],
         },
-        "time_shares": time_shares(outcome.history),
+        "time_shares": outcome.history.time_shares(),
         "hardware": {
             **describe_machine(),
             "device": outcome.plan.device,
@@ -121,24 +116,6 @@ def _convergence_rate(rewards: dict[str, float | None], env_steps: int) -> float
     if initial is None or final is None or not env_steps:
         return None
     return (final - initial) / (env_steps / 1e6)
-
-
-def final_fps(history: list[Metrics]) -> float | None:
-    """Environment steps per second over the last updates."""
-    last = history[-FINAL_UPDATES - 1 :]
-    if len(last) < 2:
-        return history[-1]["time/fps"] if history else None
-    seconds = last[-1]["time"] - last[0]["time"]
-    return float((last[-1]["step"] - last[0]["step"]) / seconds) if seconds else None
-
-
-def time_shares(history: list[Metrics]) -> dict[str, float]:
-    """The shares of the whole run's time that each activity took."""
-    names = ("env", "acting", "learning", "allreduce", "waiting", "rollouts", "other")
-    there = [name for name in names if history and f"time/{name}_seconds" in history[-1]]
-    spent = {name: float(np.sum([line.get(f"time/{name}_seconds", 0.0) for line in history])) for name in there}
-    total = sum(spent.values())
-    return {name: round(seconds / total, 4) for name, seconds in spent.items()} if total else {}
 
 
 def summary_block(run: RunDirectory, metrics: Metrics) -> str:

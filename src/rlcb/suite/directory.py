@@ -1,6 +1,5 @@
 """A suite's directory: its lock, the stored plan, which runs are finished, whether the others fit on the disk."""
 
-import json
 import os
 import shutil
 from collections.abc import Iterator
@@ -9,19 +8,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from rlcb.analysis.untrusted import number, read_object, section
 from rlcb.config.load import build_config
 from rlcb.config.schema import Config
+from rlcb.config.yaml_file import dump_yaml
 from rlcb.envs.families import canonical_env_name
 from rlcb.errors import ResourceError, UsageError
-from rlcb.files import append_event, open_descriptor, read_regular, take_lock, try_lock, write_whole
-from rlcb.run.directory import LOCK, checkpoint_bytes
+from rlcb.files import append_event, open_descriptor, take_lock, try_lock, write_whole
+from rlcb.run.directory import LOCK, checkpoint_bytes, refuse_inside_run
 from rlcb.suite.settings import Suite, SuiteConfig, read_settings
 
 _SETTINGS = "suite.yaml"
 _LOG_BYTES = 50 * 2**20  # upper estimate of a run's metrics and console output
-_LARGEST = 64 * 2**20  # bytes of a run's summary
+_LONGEST_HOURS = 1e6  # that a run can have taken
 _SHOWN = 6  # differences named in one message
 
 
@@ -87,6 +86,7 @@ def locked(output: Path) -> Iterator[None]:
     """Make the directory and lock it against other suites; the kernel drops the lock when this process ends."""
     if os.path.lexists(output) and not os.path.isdir(output):
         raise UsageError(f"--output-dir {output}: is a file, not a directory")
+    refuse_inside_run(output)
     _make(output)
     descriptor, owner = take_lock(output / LOCK)
     if descriptor is None:
@@ -120,8 +120,7 @@ def store(output: Path, suite: Suite) -> None:
     for pair, config in suite.configs.items():
         head = "# For every run of this kind; --env and --seed are given to each.\n"
         write_whole(config_path(output, pair), (head + config.to_yaml()).encode())
-    settings = yaml.safe_dump(suite.settings.model_dump(), sort_keys=False, allow_unicode=True)
-    write_whole(output / _SETTINGS, settings.encode())
+    write_whole(output / _SETTINGS, dump_yaml(suite.settings.model_dump()).encode())
 
 
 def has_plan(output: Path) -> bool:
@@ -169,15 +168,17 @@ def _differences(before: dict[str, Any], now: dict[str, Any], prefix: str = "") 
 def result_of(run: SuiteRun) -> Result | None:
     """The result of a finished run; None if it is not finished, or its files are damaged or another run's."""
     try:
-        summary = json.loads(read_regular(run.path / "training_summary.json", _LARGEST))
-        env = json.loads(read_regular(run.path / "benchmark_metrics.json", _LARGEST))["config"]["env"]
-        found = (summary["status"], summary["algorithm"], summary["mode"], env["name"], env["seed"])
-        result = Result(3600 * float(summary["duration_hours"]), summary["avg_fps"], summary["final_reward"])
+        summary = read_object(run.path / "training_summary.json")
+        env = section(section(read_object(run.path / "benchmark_metrics.json"), "config"), "env")
         whole = run.final_checkpoint.stat().st_size > 0
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+    except (OSError, UsageError):
         return None
-    wanted = ("finished", run.algorithm.upper(), run.mode, canonical_env_name(run.game), run.seed)
-    return result if whole and found == wanted else None
+    found = [*(summary.get(key) for key in ("status", "algorithm", "mode")), env.get("name"), env.get("seed")]
+    wanted = ["finished", run.algorithm.upper(), run.mode, canonical_env_name(run.game), run.seed]
+    hours = number(summary.get("duration_hours"))
+    if not whole or found != wanted or hours is None or not 0 <= hours <= _LONGEST_HOURS:
+        return None
+    return Result(3600 * hours, number(summary.get("avg_fps")), number(summary.get("final_reward")))
 
 
 def resumable(run: SuiteRun) -> bool:

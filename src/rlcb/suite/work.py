@@ -1,7 +1,5 @@
 """The work of a suite: its runs one after the other, then an evaluation of each and the report; what is shown of it."""
 
-import hashlib
-import json
 import sys
 import time
 from datetime import timedelta
@@ -9,11 +7,14 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING
 
+from rlcb.analysis.evaluations import evaluations_in
+from rlcb.analysis.untrusted import read_object
 from rlcb.config.schema import Config
 from rlcb.console import Screen
 from rlcb.envs.families import canonical_env_name, family_of
-from rlcb.errors import ResourceError
-from rlcb.files import read_regular
+from rlcb.errors import ResourceError, UsageError
+from rlcb.files import sha256_of
+from rlcb.run.directory import LARGEST_CHECKPOINT
 from rlcb.signals import StopRequest
 from rlcb.suite.directory import Result, SuiteRun, config_path, event, in_use, result_of, resumable, runs_of
 from rlcb.suite.process import POLL_SECONDS, Child
@@ -22,7 +23,6 @@ from rlcb.suite.settings import Suite
 if TYPE_CHECKING:
     from rich.console import Console
 
-_LARGEST_EVALUATION, _LARGEST_CHECKPOINT = 256 * 2**20, 2 * 2**30  # bytes
 _START_UP = 10.0  # seconds from starting a run to its first update, roughly
 _GONE_SECONDS = 60.0  # how long to wait for the end of a training whose suite was killed
 
@@ -213,19 +213,18 @@ def _levels(config: Config, game: str) -> tuple[str, ...]:
 def is_evaluated(run: SuiteRun, config: Config, episodes: int) -> bool:
     """Whether the final checkpoint, identified by its hash, was evaluated on all the levels that it should be."""
     file = run.final_checkpoint.with_name(f"{run.final_checkpoint.stem}_evaluation.json")
-    done = set()
     try:
-        known = json.loads(read_regular(file, _LARGEST_EVALUATION))
-        checkpoint = read_regular(run.final_checkpoint, _LARGEST_CHECKPOINT)
-        if known["checkpoint_sha256"] != hashlib.sha256(checkpoint).hexdigest():
-            return False
-        for entry in known["evaluations"]:
-            alike = (entry["env"], entry["policy"]) == (canonical_env_name(run.game), "sampled")
-            if alike and entry["complete"] and entry["episodes"] >= episodes:
-                done.add(entry["levels"])
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        known = read_object(file)
+        digest = sha256_of(run.final_checkpoint, LARGEST_CHECKPOINT)
+    except (OSError, UsageError):
         return False
-    return done.issuperset(_levels(config, run.game))
+    name = canonical_env_name(run.game)
+    done = {
+        entry.levels
+        for entry in evaluations_in(known)
+        if entry and (entry.env, entry.policy) == (name, "sampled") and entry.complete and entry.episodes >= episodes
+    }
+    return known.get("checkpoint_sha256") == digest and done.issuperset(_levels(config, run.game))
 
 
 def _metrics_of(result: Result) -> str:
