@@ -1,7 +1,6 @@
 """What `chaos.py` knows of a run: its updates as they are recorded, and what should never have happened to them."""
 
 import json
-import os
 import sys
 from collections import Counter
 from pathlib import Path
@@ -31,7 +30,7 @@ class History:
     """The updates in a run's metrics.jsonl, read as it grows."""
 
     def __init__(self, run: Path):
-        self._run, self._inode, self._offset = run, 0, 0
+        self._run, self._text = run, b""
         self.lines: list[tuple[int, int]] = []  # (update, step)
 
     @property
@@ -45,17 +44,15 @@ class History:
         return self.lines[-1][1] if self.lines else 0
 
     def read(self) -> None:
-        """Take in whole new lines; a resumed run has replaced the file."""
+        """Take in whole new lines; a resumed run cuts the file back to its checkpoint, so it is read anew then."""
         for log in self._run.glob("logs/*/metrics.jsonl"):
-            with log.open("rb") as file:
-                inode = os.fstat(file.fileno()).st_ino
-                if inode != self._inode:
-                    self._inode, self._offset, self.lines = inode, 0, []
-                file.seek(self._offset)
-                new = file.read()
-            whole = new[: new.rfind(b"\n") + 1]
-            self._offset += len(whole)
-            self.lines += [(line["update"], line["step"]) for line in map(json.loads, whole.splitlines())]
+            text = log.read_bytes()
+            text = text[: text.rfind(b"\n") + 1]
+            if text[: len(self._text)] != self._text:
+                self._text, self.lines = b"", []
+            new = text[len(self._text) :]
+            self._text = text
+            self.lines += [(line["update"], line["step"]) for line in map(json.loads, new.splitlines())]
 
     def faults(self, rollout: int, ends: set[int]) -> list[tuple[str, str]]:
         """Updates that are missing or counted twice; a stretch of A3C may `end` with less than a whole round."""

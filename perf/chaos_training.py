@@ -85,7 +85,8 @@ class Training:
         self.lost, self.bound = max(self.lost, lost), max(self.bound, bound)
         if lost > bound or at != newest:
             self.findings.add(LOST, f"resumed at step {at}, {lost} back; allowed {bound}, newest checkpoint {newest}")
-        self.watch(lambda: self.history.lines is not old or self.ended)
+        if steps > at:
+            self.watch(lambda: self.history.lines is not old or self.ended)
         kept = [line for line in old if line[1] <= at]
         if self.history.lines[: len(kept)] != kept:
             self.findings.add(HOLE, f"resuming at step {at} changed the history before it")
