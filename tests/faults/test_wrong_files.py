@@ -284,7 +284,7 @@ def test_a_wrong_run_json_is_5(copy: Path, text: str, capsys: Capsys) -> None:
 def test_a_run_json_of_gigabytes_is_5(copy: Path) -> None:
     with (copy / "run.json").open("wb") as file:
         file.truncate(2 * 2**30)
-    rlcb_here("train", "--resume", copy).assert_one_line_error(5, "run.json", "damaged")
+    rlcb_here("train", "--resume", copy).assert_one_line_error(5, "run.json", "larger than 64 KB")
 
 
 @pytest.mark.parametrize(

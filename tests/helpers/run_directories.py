@@ -56,6 +56,14 @@ def as_columns(lines: list[dict[str, Any]]) -> dict[str, list[Any]]:
     return {name: [line.get(name) for line in lines] for name in names}
 
 
+def assert_whole_history(path: Path, updates: int | None = None) -> list[dict[str, Any]]:
+    """Every update is in the log once, in order, and metrics.json says the same, to the byte; returns the lines."""
+    lines = [json.loads(line) for line in log_of(path).read_text().splitlines()]
+    assert [line["update"] for line in lines] == list(range(1, (updates or len(lines)) + 1))
+    assert (path / "metrics.json").read_text() == json.dumps(as_columns(lines), indent=2) + "\n"
+    return lines
+
+
 def make_config(algorithm: str, mode: str, workers: int, seed: int, updates: int, settings: dict[str, Any]) -> Config:
     """A configuration with `settings` in the sections where they belong."""
     values: dict[str, Any] = Config(algorithm=algorithm).as_used()
