@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -86,7 +87,7 @@ def test_normalized_scores() -> None:
 
 def test_an_evaluation_that_was_cut_short_never_replaces_a_whole_one(tmp_path: Path) -> None:
     file = EvaluationFile(tmp_path / "x_evaluation.json", {"checkpoint_sha256": "0"})
-    kind = {"env": "CartPole-v1", "levels": "train", "policy": "sampled", "num_levels": 0}
+    kind: dict[str, Any] = {"env": "CartPole-v1", "levels": "train", "policy": "sampled", "num_levels": 0}
     kind |= {"mean_reward": 1.0, "rewards": [1.0]}
     whole, cut, again = ({**kind, "complete": complete, "n": n} for n, complete in ((1, True), (2, False), (3, False)))
 

@@ -173,6 +173,7 @@ def problem_of(error: ValidationError) -> str:
     first = error.errors(include_input=False, include_context=False, include_url=False)[0]
     place = ".".join(shown(str(part)) for part in first["loc"])
     what = first["msg"].removeprefix("Input should be ").removeprefix("Value error, ")
+    what = what.partition(" or instance of ")[0].replace("an instance of TensorHeader", "a tensor")
     wanted = {"missing": "is missing", "extra_forbidden": "is unknown"}.get(first["type"], f"must be {what}")
     return f"{place} {wanted}"
 
