@@ -208,8 +208,9 @@ def test_garbage_from_an_environment_never_reaches_the_weights(what: str, tmp_pa
     path = tmp_path / "run"
     arguments = ["train", "ppo", *TINY, "--env", "Garbage-v0", *ENDLESS, "--output-dir", str(path)]
     done = python("-c", textwrap.dedent(f"""
-        import sys, gymnasium, numpy
+        import pathlib, sys, gymnasium, numpy
         from rlcb.cli import main
+        from rlcb.run.checkpoint import load_newest
         class Garbage(gymnasium.Env):
             observation_space = gymnasium.spaces.Box(-1, 1, (3,), numpy.float32)
             action_space = gymnasium.spaces.Discrete(2)
@@ -223,10 +224,11 @@ def test_garbage_from_an_environment_never_reaches_the_weights(what: str, tmp_pa
                 observation = numpy.full(3, bad if {what!r} == "observation" else 0.0, numpy.float32)
                 return observation, bad if {what!r} == "reward" else 1.0, False, False, {{}}
         gymnasium.register("Garbage-v0", Garbage, disable_env_checker=True)
-        sys.exit(main({arguments!r}))
+        code = main({arguments!r})
+        load_newest(pathlib.Path({str(path)!r}) / "checkpoints", "ppo", sys.exit)  # only here the environment is known
+        sys.exit(code)
     """))  # fmt: skip
     done.assert_one_line_error(3, f"environment 0 returned a {what} that is not finite")
-    load_newest(path / "checkpoints", "ppo", pytest.fail)
     assert "failed" in events(path)
 
 
