@@ -93,8 +93,13 @@ class SharedMemoryGroup:
     def norm(self, own: Tensor) -> Tensor:
         """The Euclidean norm of a vector of which each rank has the norm of its own part."""
         self._small[self.rank, 0] = own
-        self.barrier()  # also: nobody writes its part anew before all have read it
-        return vector_norm(self._small[:, 0]).float()
+        self.barrier()
+        norm = vector_norm(self._small[:, 0]).float()
+        # Nobody may write again before all have read. After a step the next barrier sees to that; a norm that is not
+        # finite is followed by none, and a rank that read another number would take a step that the others leave out.
+        if not torch.isfinite(norm):
+            self.barrier()
+        return norm
 
     def barrier(self) -> None:
         """Wait for all ranks. Arrivals are looked at before the generation: a barrier once passed stays passed."""
