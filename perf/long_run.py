@@ -104,9 +104,12 @@ def watch(child: Any, run: Path, every: float) -> list[Sample]:
     print("minutes    updates   recording MB   workers MB")
     while child.join(every) is None and child.is_alive():
         try:
-            samples.append((time.monotonic() - started, updates_so_far(run), *memory(process)))
+            sample = (time.monotonic() - started, updates_so_far(run), *memory(process))
         except psutil.NoSuchProcess:  # it has just ended
             break
+        if not sample[2]:  # it has ended and waits to be joined
+            break
+        samples.append(sample)
         seconds, updates, recording, workers = samples[-1]
         print(f"{seconds / 60:7.2f} {updates:10,} {recording:14.1f} {workers:12.1f}", flush=True)
     child.join()
@@ -115,7 +118,7 @@ def watch(child: Any, run: Path, every: float) -> list[Sample]:
 
 def growth(samples: Sequence[Sample], column: int) -> float:
     """KB per 1,000 updates, by linear regression over the last three quarters."""
-    training = [sample for sample in samples if sample[1]]
+    training = [sample for sample in samples if 0 < sample[1] < samples[-1][1]]  # not starting, not ending
     later = training[len(training) // 4 :]
     if len({sample[1] for sample in later}) < 2:
         return float("nan")
