@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,6 +13,8 @@ from helpers.processes import CARTPOLE, TINY, start_rlcb
 
 # Test processes share the cores with each other and with what they start. Read when torch is loaded.
 os.environ.update(OMP_NUM_THREADS="1", OMP_WAIT_POLICY="passive")
+# Under `nohup` hang-ups are ignored, in all that tests start too; some of them hang up.
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 @pytest.fixture
