@@ -170,6 +170,7 @@ def guarded(work: Callable[[], int]) -> int | None:
     with os.fdopen(reading, "rb") as pipe:
         finished = pipe.read()
     _, status = os.waitpid(child, 0)
-    if finished:
-        return os.waitstatus_to_exitcode(status)
+    code = os.waitstatus_to_exitcode(status)
+    if finished or code == WorkersLost.exit_code:  # the second where it gave up connecting, and has said so
+        return code
     return 128 + passed_on[-1] if passed_on else None
