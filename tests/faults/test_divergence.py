@@ -7,23 +7,12 @@ import pytest
 import torch
 
 from helpers.in_process import rlcb_here
-from helpers.processes import Finished, rlcb
+from helpers.processes import SHORT_CARTPOLE, Finished, rlcb
 from rlcb.run.checkpoint import load_newest
 
 pytestmark = pytest.mark.xdist_group("divergence")
 
-SMALL = (
-    "--env",
-    "CartPole-v1",
-    "--n-steps",
-    "32",
-    "--num-threads",
-    "1",
-    "--tensorboard",
-    "false",
-    "--save-interval",
-    "1",
-)
+SMALL = (*SHORT_CARTPOLE, "--save-interval", "1")
 TWO = ("--mode", "parallel", "--num-workers", "2", "--num-envs", "2")
 
 

@@ -6,28 +6,15 @@ import time
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import psutil
 import pytest
 
 from helpers.clusters import ours
+from helpers.processes import SHORT_CARTPOLE
 
-if TYPE_CHECKING:
-    pass
-
-CART = (
-    "--env",
-    "CartPole-v1",
-    "--n-steps",
-    "32",
-    "--num-threads",
-    "1",
-    "--tensorboard",
-    "false",
-    "--log-interval",
-    "1",
-)
+CART = (*SHORT_CARTPOLE, "--log-interval", "1")
 FOUR = ("--mode", "parallel", "--num-workers", "4", "--num-envs", "4")
 TWO = ("--mode", "parallel", "--num-workers", "2", "--num-envs", "8")  # each worker more has to import torch
 ROLLOUT = 4 * 4 * 32

@@ -17,6 +17,7 @@ HELPERS = Path(__file__).resolve().parent  # where the programs are that tests s
 TINY = ("--num-envs", "8", "--n-steps", "32", "--batch-size", "128", "--n-epochs", "1", "--num-threads", "1")
 CARTPOLE = ("--env", "CartPole-v1", *TINY)
 TINY_ROLLOUT = 8 * 32
+SHORT_CARTPOLE = ("--env", "CartPole-v1", "--n-steps", "32", "--num-threads", "1", "--tensorboard", "false")
 
 
 class Finished(subprocess.CompletedProcess[str]):

@@ -47,7 +47,7 @@ class RayPool(WorkerPool):
 
     def __init__(self, config: Config, address: Address, own: bool):
         """`own`: the cluster was started for this run, so its processes belong to this one's tree."""
-        self._config, self._address, self._own = config, address, own
+        self._config, self._own = config, own
         self.elastic = config.parallel.num_workers == "auto"
         self._here = ray.get_runtime_context().get_node_id()
         self._nodes: dict[str, _Node] = {}

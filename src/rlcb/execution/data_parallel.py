@@ -180,7 +180,6 @@ class DataParallel:
         self._waiting.discard(worker)
         if worker in self._group:
             self._break_up()
-            self._waiting.discard(worker)
         if story:
             self._give_up(story if self._zero is not None else f"{worker.name} could not be started: {died.how}")
 

@@ -23,7 +23,7 @@ from rlcb.errors import CheckpointUnusable, Diverged
 from rlcb.files import open_regular, write_whole
 from rlcb.hardware import package_version
 from rlcb.run.archive import Archive, ArchiveDamaged, sealed
-from rlcb.run.checkpoint_schema import FORMAT, Unfit, check_content, check_types, check_values
+from rlcb.run.checkpoint_schema import FORMAT, Unfit, check_content, check_types, check_values, not_finite
 from rlcb.run.directory import LARGEST_CHECKPOINT
 from rlcb.run.state import Arrays, Progress, RunState, RunTotals, SharedState, WorkerState
 
@@ -101,13 +101,11 @@ def _as_arrays(tensors: dict[str, torch.Tensor]) -> Arrays:
 
 def save_checkpoint(path: Path, content: dict[str, Any]) -> None:
     """Write a checkpoint; numbers in it that are not finite raise Diverged, and nothing is written."""
-    for section in ("policy", "optimizer"):
-        for name, tensor in content[section].items():
-            if not torch.isfinite(tensor).all():
-                raise Diverged(
-                    f"diverged: {section} {name} is not finite, {path} was not written; "
-                    f"the last good checkpoint is in {path.parent}; try a lower learning rate"
-                )
+    if found := not_finite(content):
+        raise Diverged(
+            f"diverged: {' '.join(found)} is not finite, {path} was not written; "
+            f"the last good checkpoint is in {path.parent}; try a lower learning rate"
+        )
     write_whole(path, sealed(content))
 
 

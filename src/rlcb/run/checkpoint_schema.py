@@ -261,12 +261,18 @@ def _check_states(content: _Content, env: EnvConfig) -> None:
             raise Unfit(f"envs.{number} is not the state of an environment: must be at most {most:,} bytes")
 
 
+def not_finite(content: dict[str, Any]) -> tuple[str, str] | None:
+    """Section and name of the first weights or moments that are not finite; None if all are."""
+    tensors = (
+        (section, name, tensor) for section in ("policy", "optimizer") for name, tensor in content[section].items()
+    )
+    return next(((section, name) for section, name, tensor in tensors if not torch.isfinite(tensor).all()), None)
+
+
 def check_values(content: dict[str, Any]) -> None:
     """Raise Unfit unless all weights and moments are finite and all generators' states are states."""
-    for section in ("policy", "optimizer"):
-        for name, tensor in content[section].items():
-            if not torch.isfinite(tensor).all():
-                raise Unfit(f"{section}.{name} is not finite")
+    if found := not_finite(content):
+        raise Unfit(f"{'.'.join(found)} is not finite")
     for name in ("step", "exp_avg_sq", "square_avg"):
         if name in content["optimizer"] and (content["optimizer"][name] < 0).any():
             raise Unfit(f"optimizer.{name} is negative")
