@@ -17,6 +17,7 @@ from rlcb.comm.parameters import ReplicatedParameters, ShardedParameters
 from rlcb.comm.process_group import ProcessGroup, SharedMemoryGroup, SoloGroup
 from rlcb.comm.shared_parameters import SharedParameters
 from rlcb.config.schema import Config, TrainingConfig
+from rlcb.rmsprop import RMSprop
 from rlcb.rollout import Rollout
 
 MOMENTS = {"adam": ("exp_avg", "exp_avg_sq"), "rmsprop": ("square_avg",)}  # what each keeps for a weight, in its words
@@ -52,7 +53,7 @@ class Learner:
         self.algorithm = algorithm_named(config.algorithm)
         self.weights = flattened(policy)
         self._moments = {name: torch.zeros_like(self.weights) for name in MOMENTS[config.training.optimizer]}
-        self._steps = torch.zeros((), device=self.weights.device)
+        self._steps = torch.zeros((), device=self.weights.device if config.training.optimizer == "adam" else "cpu")
         self.join(SoloGroup(), shared)
 
     def join(self, group: ProcessGroup, shared: SharedParameters | None = None) -> None:
@@ -61,7 +62,8 @@ class Learner:
         kept: ReplicatedParameters | ShardedParameters | SharedParameters
         if shared is not None:
             kept = shared
-            shared.attach(self.weights, moments)
+            shared.attach(self.weights, moments, self._steps)
+            self._steps = shared.steps
         elif isinstance(group, SharedMemoryGroup):
             kept = ShardedParameters(group, self.weights, moments)
         else:
@@ -218,7 +220,7 @@ def _explained(sums: list[float], count: int) -> float | None:
 def _make_optimizer(parameter: nn.Parameter, training: TrainingConfig) -> torch.optim.Optimizer:
     if training.optimizer == "adam":
         return torch.optim.Adam([parameter], training.learning_rate, eps=training.adam_eps, fused=True)
-    return torch.optim.RMSprop([parameter], training.learning_rate, alpha=training.rms_decay, eps=training.rms_eps)
+    return RMSprop(parameter, training.learning_rate, training.rms_decay, training.rms_eps)
 
 
 def flattened(policy: nn.Module) -> Tensor:

@@ -100,6 +100,7 @@ class ByHand:
         heads = (policy.policy_head.weight, policy.policy_head.bias, policy.value_head.weight, policy.value_head.bias)
         self.weights = [head.detach().double().numpy().copy() for head in heads]
         self.squares = [np.zeros_like(weight) for weight in self.weights]
+        self.steps = 0
 
     def advantages(self, rollout: Rollout, rewards: torch.Tensor) -> NDArray[np.float64]:
         gamma, gae_lambda = self.config.training.gamma, self.config.training.gae_lambda
@@ -136,10 +137,12 @@ class ByHand:
                 gradient = [total + part / (T * B) for total, part in zip(gradient, parts, strict=True)]
         norm = math.sqrt(sum(float((part**2).sum()) for part in gradient))
         scale = min(1.0, a2c.max_grad_norm / (norm + 1e-6))
+        self.steps += 1
+        known = 1 - RMS_DECAY**self.steps  # the part of a mean square that is not its start at zero
         for weight, square, part in zip(self.weights, self.squares, gradient, strict=True):
             clipped = scale * part
             square[:] = RMS_DECAY * square + (1 - RMS_DECAY) * clipped**2
-            weight[:] = weight - learning_rate * clipped / (np.sqrt(square) + RMS_EPS)
+            weight[:] = weight - learning_rate * clipped / (np.sqrt(square / known) + RMS_EPS)
         return norm
 
 

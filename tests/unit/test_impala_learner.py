@@ -50,20 +50,30 @@ def test_micro_batches_leave_the_gradient_unchanged(micro: int) -> None:
     assert piece_figures.tolist() == pytest.approx(whole_figures.tolist(), rel=1e-3, abs=1e-6)
 
 
+def test_the_first_step_of_rmsprop_moves_no_weight_by_more_than_the_rate() -> None:
+    learner, batch = learner_and_batch(learning_rate=1e-3, max_grad_norm=2.0)
+    before = learner.weights.clone()
+    learner.gradient_of(batch)
+    learner.step(learner.gradient.norm())
+    assert 0.5e-3 < float((learner.weights - before).abs().max()) <= 1.0001e-3
+
+
 def test_rmsprop_on_the_flat_vector_is_rmsprop_on_the_parts() -> None:
     learner, batch = learner_and_batch(learning_rate=1e-3, max_grad_norm=2.0)
     training, limit = learner.config.training, learner.config.impala.max_grad_norm
     parts = [torch.nn.Parameter(parameter.detach().clone()) for parameter in learner.policy.parameters()]
-    before = learner.weights.clone()
-    rmsprop = torch.optim.RMSprop(parts, 1e-3, alpha=training.rms_decay, eps=training.rms_eps)
-    for _ in range(3):
+    squares, before = [torch.zeros_like(part) for part in parts], learner.weights.clone()
+    for number in range(1, 4):
         learner.gradient_of(batch)
         norm = learner.gradient.norm()
         assert float(norm) > limit
         for part, gradient in zip(parts, pieces_of(learner.gradient.clone(), parts), strict=True):
             part.grad = gradient
         torch.nn.utils.clip_grad_norm_(parts, limit)
-        rmsprop.step()
+        for part, square in zip(parts, squares, strict=True):
+            square.copy_(training.rms_decay * square + (1 - training.rms_decay) * part.grad**2)
+            corrected = square / (1 - training.rms_decay**number)
+            part.data -= 1e-3 * part.grad / (corrected.sqrt() + training.rms_eps)
         learner.step(norm)
         assert float(learner.gradient.norm()) == pytest.approx(limit, rel=1e-4)
     assert torch.allclose(torch.cat([part.detach().flatten() for part in parts]), learner.weights, atol=1e-6)

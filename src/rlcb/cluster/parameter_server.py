@@ -82,10 +82,10 @@ class RemoteParameters(SharedParameters):
         self._server, self._caller = server, (worker, incarnation)
         self.lag = 0
 
-    def attach(self, weights: Tensor, moments: list[Tensor]) -> None:
+    def attach(self, weights: Tensor, moments: list[Tensor], steps: Tensor) -> None:
         """Compute with this copy of the weights."""
         self.weights = self.moved = weights
-        self.moments = moments
+        self.moments, self.steps = moments, steps
         self.gradient = self.reduced = torch.zeros_like(weights)
         self.refresh()
 

@@ -60,12 +60,16 @@ class SharedParameters:
         self._create, self._seen = create, 0
         self.lag = 0  # gradients of others that were applied while the last one was computed
 
-    def attach(self, weights: Tensor, moments: list[Tensor]) -> None:
-        """Compute with this copy of the weights; on first use the shared weights and moments begin with these."""
+    def attach(self, weights: Tensor, moments: list[Tensor], steps: Tensor) -> None:
+        """Compute with this copy of the weights; on first use what is shared begins with these.
+
+        `steps`: of the optimizer. They are shared, too: the moments know the gradients of all workers.
+        """
         vectors, N = 1 + len(moments), weights.numel()
-        shared = torch.frombuffer(mapped(self._descriptor, 4 * N * vectors), dtype=torch.float32).view(vectors, N)
+        memory = torch.frombuffer(mapped(self._descriptor, 4 * (N * vectors + 1)), dtype=torch.float32)
+        shared, self.steps = memory[:-1].view(vectors, N), memory[-1]
         if self._create:
-            for row, vector in zip(shared, (weights, *moments), strict=True):
+            for row, vector in zip((*shared, self.steps), (weights, *moments, steps), strict=True):
                 row.copy_(vector)
         self.weights, self.moved, self.moments = weights, shared[0], list(shared[1:])
         self.gradient = self.reduced = torch.zeros_like(weights)
