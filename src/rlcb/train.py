@@ -8,7 +8,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rlcb.config.load import Given, build_config
+from rlcb.config.load import Given, build_config, division_note
 from rlcb.config.plan import Plan, make_plan
 from rlcb.config.registry import ALGORITHMS, DEFAULT_ALGORITHM
 from rlcb.config.schema import Config
@@ -64,6 +64,8 @@ def train(request: Request) -> int:
     if not want_tensorboard(config.logging.tensorboard) and config.logging.tensorboard == "auto":
         note(f"TensorBoard is not installed, its files are not written: {INSTALL_TENSORBOARD}")
     check_hardware(config, mode)
+    if mode == "parallel" and (words := division_note(config, request.overrides)):
+        note(words)
     cluster = config.parallel.cluster
     if cluster is None:
         return _run(request, path, config, mode, stop)

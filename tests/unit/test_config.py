@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from helpers.in_process import rlcb_here
 from helpers.processes import ROOT
 from rlcb.cli import FIXED_KEYS, TIMED_KEYS
-from rlcb.config.load import build_config
+from rlcb.config.load import build_config, division_note
 from rlcb.config.registry import ALGORITHMS
 from rlcb.config.schema import Config, all_keys, fields
 from rlcb.config.yaml_file import parse_scalar
@@ -111,10 +111,14 @@ def test_numbers_of_the_machine_configs() -> None:
     ryzen = build_config(ROOT / "config" / "ppo_sequential_ryzen7.yaml", {})
     highend = build_config(ROOT / "config" / "ppo_sequential_highend.yaml", {})
     paper = build_config(ROOT / "config" / "ppo_paper.yaml", {})
-    for machine, workers, each in (("", 4, 8), ("_ryzen7", 4, 16), ("_highend", 7, 16)):
+    for machine, workers, each, total in (
+        ("", "auto", None, 32),
+        ("_ryzen7", 4, 16, 64),
+        ("_highend", 7, 16, 112),
+    ):
         parallel = build_config(ROOT / "config" / f"ppo_parallel{machine}.yaml", {}, mode="parallel")
         assert (parallel.parallel.num_workers, parallel.parallel.num_envs_per_worker) == (workers, each)
-        assert parallel.env.num_envs == workers * each
+        assert parallel.env.num_envs == total
     assert (ryzen.env.num_envs, ryzen.training.n_steps, highend.env.num_envs) == (64, 256, 112)
     assert (paper.rollout_size // paper.minibatch_size, paper.training.n_epochs) == (8, 3)
     assert (paper.training.learning_rate, paper.training.network, paper.ppo.clip_value) == (5e-4, "impala", True)
@@ -172,7 +176,7 @@ def test_a_configuration_to_build_on_keeps_its_algorithm(algorithm: str, mode: s
 def test_the_impala_example_loads(tmp_path: Path) -> None:
     config = load(tmp_path, IMPALA_EXAMPLE, "impala")
     assert (config.env.num_envs, config.training.n_steps, config.rollout_size) == (48, 128, 6144)
-    assert (config.training.learning_rate, config.training.n_epochs) == (1e-4, 1)
+    assert (config.training.learning_rate, config.training.n_epochs) == (1e-4, 3)
     impala = config.impala
     assert (impala.ent_coef, impala.vf_coef, impala.max_grad_norm) == (0.01, 0.5, 40.0)
     assert (impala.vtrace_clip_rho_threshold, impala.vtrace_clip_pg_rho_threshold) == (1.0, 1.0)
@@ -310,7 +314,7 @@ def test_a_file_changes_what_its_base_says(tmp_path: Path) -> None:
     ("base", "text", "division"),
     [
         ("num_workers: 4, num_envs_per_worker: 8", "parallel: {num_envs_per_worker: 16}", (64, 4, 16)),
-        ("num_workers: 4, num_envs_per_worker: 8", "parallel: {num_workers: 2}", (16, 2, 8)),
+        ("num_workers: 4, num_envs_per_worker: 8", "parallel: {num_workers: 2}", (32, 2, 16)),
         ("num_workers: 4, num_envs_per_worker: 8", "env: {num_envs: 64}", (64, 4, 16)),
         ("num_workers: 4, num_envs_per_worker: 8", "parallel: {num_workers: auto}", (32, "auto", None)),
         ("num_workers: 4}\nenv: {num_envs: 64", "parallel: {num_workers: 2}", (64, 2, 32)),
@@ -325,6 +329,50 @@ def test_a_file_divides_the_environments_in_place_of_its_base(
     config = load(tmp_path, f"base: base.yaml\n{text}", mode="parallel")
     parallel = config.parallel
     assert (config.env.num_envs, parallel.num_workers, parallel.num_envs_per_worker) == division
+
+
+@pytest.mark.parametrize(
+    ("file", "workers", "division", "words"),
+    [
+        ("parallel: {num_workers: 4, num_envs_per_worker: 8}", 2, (32, 2, 16), "the 32 environments stay, 16 for each"),
+        ("parallel: {num_workers: auto}\nenv: {num_envs: 32}", 8, (32, 8, 4), "the 32 environments stay, 4 for each"),
+        ("parallel: {num_workers: 4, num_envs_per_worker: 8}", 3, (32, 2, 16), "do not divide among 3 workers: 2 × 16"),
+        (
+            "parallel: {num_workers: 4, num_envs_per_worker: 6}",
+            5,
+            (24, 4, 6),
+            "24 environments and minibatches of 1024",
+        ),
+        ("env: {num_envs: 48}", 3, (48, 2, 24), "do not divide among 3 workers: 2 × 24"),  # minibatches do not
+        ("env: {num_envs: 48}", 40, (48, 16, 3), "do not divide among 40 workers: 16 × 3"),
+        ("parallel: {num_workers: 4, num_envs_per_worker: 8}", "auto", (32, "auto", None), None),
+    ],
+)
+def test_another_number_of_workers_alone_divides_the_same_environments(
+    file: str, workers: int | str, division: tuple[int, int | str, int | None], words: str | None, tmp_path: Path
+) -> None:
+    (tmp_path / "mine.yaml").write_text(file)
+    given = {"num_workers": ("--num-workers", workers)}
+    config = build_config(tmp_path / "mine.yaml", given, mode="parallel")
+    parallel, note = config.parallel, division_note(config, given)
+    assert (config.env.num_envs, parallel.num_workers, parallel.num_envs_per_worker) == division
+    assert note is words is None or (words is not None and words in str(note) and str(note).startswith("--num-workers"))
+
+
+def test_a_share_that_is_given_decides_the_total(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text("parallel: {num_workers: auto}\nenv: {num_envs: 32}")
+    given = {"num_workers": ("--num-workers", 2), "num_envs_per_worker": ("--num-envs", 4)}
+    config = build_config(tmp_path / "mine.yaml", given, mode="parallel")
+    assert (config.env.num_envs, config.minibatch_size, division_note(config, given)) == (8, 1024, None)
+
+
+@pytest.mark.parametrize(("algorithm", "machine"), [(a, m) for a in ALGORITHMS for m in ("", "_ryzen7", "_highend")])
+def test_both_modes_of_the_shipped_files_do_the_same_work(algorithm: str, machine: str) -> None:
+    modes = ALGORITHMS[algorithm].modes
+    files = {mode: ROOT / "config" / f"{algorithm}_{mode}{machine}.yaml" for mode in modes}
+    configs = [build_config(files[m], {}, mode=m, algorithm=algorithm) for m in modes if files[m].exists()]
+    work = [(one.env, one.training, one.objective, one.rollout_size, one.minibatch_size) for one in configs]
+    assert all(one == work[0] for one in work)
 
 
 @pytest.mark.parametrize(

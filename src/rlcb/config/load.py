@@ -34,6 +34,7 @@ class _Sources(dict[str, str]):
     def __init__(self, home: dict[str, str]):
         super().__init__()
         self._home = home
+        self.total_is_kept = False  # the number of workers was changed alone: the environments stay what they are
 
     def __missing__(self, key: str) -> str:
         return f"{self._home[key]}.{key}"
@@ -62,6 +63,7 @@ def build_config(
     for key, (flag, _) in overrides.items():
         if key not in home:
             raise UsageError(f"{flag}: {algorithm} has no such setting")
+    source.total_is_kept = "num_workers" in overrides and not _gives_share(overrides)
     _apply(overrides, values, source)
     sections: dict[str, dict[str, Any]] = {"training": dict(ALGORITHMS[algorithm].training)}
     for key, value in values.items():
@@ -124,16 +126,23 @@ def _check_section(path: Path, section: str, keys: Any, algorithm: str, home: di
         raise UsageError(f"{path}: section {section!r} must hold 'key: value' lines")
 
 
+def _gives_share(given: Given) -> bool:
+    """Whether it is said how many environments each worker has."""
+    return given.get("num_envs_per_worker", ("", None))[1] is not None
+
+
 def _apply(given: Given, values: dict[str, Any], source: _Sources) -> None:
-    """Put keys on top of what is there."""
+    """Put keys on top of what is there; another number of workers alone divides the same environments."""
     workers, each = values.get("num_workers"), values.get("num_envs_per_worker")
-    to_divide = given.get("num_workers", ("", None))[1] == "auto" and "num_envs_per_worker" not in given
-    if to_divide and isinstance(workers, int) and isinstance(each, int):
-        values["num_envs"] = workers * each  # the total that `auto` is to divide
+    if "num_workers" in given and not _gives_share(given) and isinstance(workers, int) and isinstance(each, int):
+        values["num_envs"] = workers * each
         source["num_envs"] = source.pop("num_envs_per_worker", "parallel.num_envs_per_worker")
         del values["num_envs_per_worker"]
     for key, (place, value) in given.items():
         values[key], source[key] = value, place
+    if _gives_share(given) and "num_envs" not in given:  # the total follows from it
+        source.pop("num_envs", None)
+        values.pop("num_envs", None)
 
 
 def _apply_file(given: Given, values: dict[str, Any], source: _Sources) -> None:
@@ -142,10 +151,6 @@ def _apply_file(given: Given, values: dict[str, Any], source: _Sources) -> None:
         source.pop("num_envs_per_worker", None)
         values.pop("num_envs_per_worker", None)
     _apply(given, values, source)
-    divides = "num_workers" in given or "num_envs_per_worker" in given
-    if divides and "num_envs" not in given and values.get("num_envs_per_worker") is not None:
-        source.pop("num_envs", None)
-        values.pop("num_envs", None)
 
 
 def meant(word: str, known: Iterable[str], home: Mapping[str, str] | None = None) -> str:
@@ -177,6 +182,9 @@ def _divided_evenly(config: Config, source: _Sources) -> Config:
             raise source.error("num_envs_per_worker", "with num_workers auto give the total instead, env.num_envs")
         return config
     if each is None:
+        if source.total_is_kept:
+            workers = largest_division(config, workers)
+            config = config.changed("parallel", num_workers=workers)
         if total % workers:
             below, above = total - total % workers, total + workers - total % workers
             near = f"{below or workers} or {above} would do"
@@ -194,6 +202,28 @@ def _divided_evenly(config: Config, source: _Sources) -> Config:
         problem = f"{wanted} cannot be shared by {workers} workers evenly; near it {near} would do"
         raise source.error("batch_size", problem)
     return config
+
+
+def largest_division(config: Config, most: int) -> int:
+    """The largest number of workers up to `most` that divides environments and shared minibatches evenly, else 0."""
+    sizes = [config.env.num_envs]
+    if config.parallel_execution.shares_minibatches:
+        sizes.append(config.minibatch_size)
+    return max((n for n in range(1, most + 1) if all(size % n == 0 for size in sizes)), default=0)
+
+
+def division_note(config: Config, overrides: Given) -> str | None:
+    """What a number of workers that was given alone makes of the environments; None where it was not given so."""
+    flag, wanted = overrides.get("num_workers", ("", None))
+    workers, each, total = config.parallel.num_workers, config.parallel.num_envs_per_worker, config.env.num_envs
+    if not isinstance(wanted, int) or _gives_share(overrides):
+        return None
+    noun = ALGORITHMS[config.algorithm].worker
+    if wanted == workers:
+        return f"{flag} {wanted}: the {total} environments stay, {each} for each {noun}"
+    shared = f"minibatches of {config.minibatch_size}"
+    what = f"{total} environments" + (f" and {shared}" if config.parallel_execution.shares_minibatches else "")
+    return f"{flag} {wanted}: {what} do not divide among {wanted} {noun}s: {workers} × {each} environments instead"
 
 
 def _check_learners(config: Config, actors: int, source: _Sources) -> None:

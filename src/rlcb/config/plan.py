@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from rlcb.config.load import build_config
+from rlcb.config.load import build_config, largest_division
 from rlcb.config.registry import ALGORITHMS
 from rlcb.config.schema import Config
 from rlcb.errors import ResourceError, WorkersLost
@@ -101,14 +101,6 @@ def decided(config: Config, pool: ClusterPool | None = None) -> Config:
     room = max(cores - actors_here, cores // 2, min(cores, FEW_CORES))
     learners = max(count for count in range(1, min(room, unrolls) + 1) if unrolls % count == 0)
     return divided(config, Division(workers, learners))
-
-
-def largest_division(config: Config, most: int) -> int:
-    """The largest number of workers up to `most` that divides environments and shared minibatches evenly, else 0."""
-    sizes = [config.env.num_envs]
-    if config.parallel_execution.shares_minibatches:
-        sizes.append(config.minibatch_size)
-    return max((n for n in range(1, most + 1) if all(size % n == 0 for size in sizes)), default=0)
 
 
 # Dividing and measuring

@@ -50,7 +50,7 @@ ALGORITHMS = {
     "ppo": Entry("ppo", "ppo", _DATA_PARALLEL),
     "impala": Entry(
         "impala", "impala", {"sequential": "sequential", "parallel": "actor_learner"},
-        training={"n_epochs": 1, "batch_size": 512, "optimizer": "rmsprop", "learning_rate": 4e-4},
+        training={"n_epochs": 3, "batch_size": 512, "optimizer": "rmsprop", "learning_rate": 4e-4},
         aliases={"num_actors": "num_workers", "num_envs_per_actor": "num_envs_per_worker",
                  "entropy_coef": "ent_coef", "value_coef": "vf_coef"},
         worker="actor", timed_lines=True, whole_unrolls=True,

@@ -7,10 +7,11 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, ValidationError
 
-from rlcb.config.load import Given, meant
+from rlcb.config.load import Given, division_note, meant
 from rlcb.config.registry import ALGORITHMS, DEFAULT_ALGORITHM, MODES
 from rlcb.config.schema import Config, Section, Whole, all_keys, fields, setting
 from rlcb.config.yaml_file import read_yaml
+from rlcb.console import note
 from rlcb.envs.families import canonical_env_name, find
 from rlcb.errors import UsageError
 from rlcb.run.metrics import want_tensorboard
@@ -179,6 +180,8 @@ def _build_configs(settings: SuiteConfig, source: Sources) -> dict[str, Config]:
         for game in reversed(settings.games):
             changes = _changes(settings, source, algorithm, mode, game)
             configs[pair] = new_config(algorithm, mode, Path(given) if given else None, changes)
+        if mode == "parallel" and (words := division_note(configs[pair], changes)):
+            note(f"{pair}: {words}")
         want_tensorboard(configs[pair].logging.tensorboard)
         check_hardware(configs[pair], mode)
     return configs
