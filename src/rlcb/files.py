@@ -220,15 +220,26 @@ def try_lock(descriptor: int) -> bool:
 
 
 def take_lock(path: Path) -> tuple[int | None, str]:
-    """Lock a file until this process ends: its descriptor, or None if another process has it; and whose it was."""
-    try:
-        descriptor = open_descriptor(path, os.O_RDWR | os.O_CREAT)
-    except OSError as error:
-        raise ResourceError(f"{path}: cannot be written to: {error.strerror}") from None
-    owner = os.read(descriptor, 200).decode(errors="replace").strip()
-    if not try_lock(descriptor):
+    """Lock a file until this process ends: its descriptor, or None if another process has it; and whose it was.
+
+    Whoever releases a lock removes the file, then closes it. A file that was opened before that and is locked after it
+    locks nobody out: it is not the one at this path any more, and the next one is tried.
+    """
+    while True:
+        try:
+            descriptor = open_descriptor(path, os.O_RDWR | os.O_CREAT)
+        except FileNotFoundError:  # its directory is just being moved
+            return None, "just starting"
+        except OSError as error:
+            raise ResourceError(f"{path}: cannot be written to: {error.strerror}") from None
+        owner = os.read(descriptor, 200).decode(errors="replace").strip()
+        if not try_lock(descriptor):
+            os.close(descriptor)
+            return None, owner or "just starting"
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(descriptor), os.stat(path)):
+                break
         os.close(descriptor)
-        return None, owner or "just starting"
     os.ftruncate(descriptor, 0)
     os.pwrite(descriptor, f"pid {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
     return descriptor, owner

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -262,4 +263,25 @@ def test_a_child_that_dies_before_it_has_read_what_to_do_is_lost_like_any_other(
     with pytest.raises(WorkerDied, match="ended with exit code 0"):
         child.receive()
     child.end()
+    os.close(control.descriptor)
+
+
+def test_a_child_that_is_stopped_before_it_has_read_what_to_do_does_not_stop_its_supervisor(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "deaf.py").write_text("import signal\nsignal.pause()\n")  # never reads
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+    control, started = Control(os.memfd_create("test"), 1), list[LocalWorker]()
+
+    def start() -> None:
+        started.append(LocalWorker("learner", 0, LargeSetup(np.zeros(10**6)), control, (), program="deaf"))
+        started[0].send(LargeSetup(np.zeros(10**6)))
+
+    thread = threading.Thread(target=start, daemon=True)
+    thread.start()
+    thread.join(60)
+    assert not thread.is_alive()
+    assert started[0].process.poll() is None
+    started[0].end()
+    assert started[0].process.returncode == -signal.SIGKILL
     os.close(control.descriptor)

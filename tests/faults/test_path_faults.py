@@ -16,7 +16,7 @@ from helpers.processes import CARTPOLE, Finished, python, rlcb
 from helpers.run_directories import write_run
 from rlcb.analysis import published
 from rlcb.errors import ResourceError, UsageError
-from rlcb.files import Appender, open_regular, read_regular, take_lock
+from rlcb.files import Appender, open_regular, read_regular, take_lock, try_lock
 from rlcb.suite.directory import SuiteRun, in_use, result_of
 from rlcb.suite.work import is_evaluated
 
@@ -97,6 +97,27 @@ def test_files_without_a_size_and_files_that_grow_are_read_up_to_the_limit(tmp_p
     (tmp_path / "link").symlink_to("file")
     (tmp_path / "file").write_bytes(b"0123456789")
     assert read_regular(tmp_path / "link", 10) == b"0123456789"
+
+
+def test_a_lock_that_is_released_while_it_is_taken_locks_the_file_that_is_there(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    path = tmp_path / ".lock"
+    first, _ = take_lock(path)
+    assert first is not None
+
+    def released_meanwhile(descriptor: int) -> bool:
+        monkeypatch.setattr("rlcb.files.try_lock", try_lock)
+        path.unlink()  # as a run that ends does, after the file was opened and before it is locked
+        os.close(first)
+        return try_lock(descriptor)
+
+    monkeypatch.setattr("rlcb.files.try_lock", released_meanwhile)
+    second, _ = take_lock(path)
+    assert second is not None
+    assert os.path.samestat(os.fstat(second), path.stat())
+    assert take_lock(path)[0] is None  # nobody else gets it
+    os.close(second)
 
 
 def test_locks_and_logs_are_not_waited_for_either(tmp_path: Path) -> None:

@@ -1,5 +1,9 @@
 """Environments, episodes and reward scaling."""
 
+from collections.abc import Iterator
+from typing import Any
+
+import gymnasium
 import numpy as np
 import pytest
 
@@ -177,3 +181,35 @@ def test_normalizer_divides_by_the_deviation_of_the_discounted_return() -> None:
 
 def test_normalizer_takes_no_reward_at_all() -> None:
     assert not RewardNormalizer(2, 0.99)(np.zeros((5, 2), np.float32), np.zeros((5, 2), np.bool_), alone).any()
+
+
+class OneBuffer(gymnasium.Env[Any, Any]):
+    """Draws every picture into the same memory: what it gave before changes with the next one."""
+
+    observation_space = gymnasium.spaces.Box(0, 255, (2, 2, 3), np.uint8)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def __init__(self) -> None:
+        self._picture = np.zeros((2, 2, 3), np.uint8)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        self._picture[:] = 1
+        return self._picture, {}
+
+    def step(self, action: Any) -> Any:
+        self._picture[:] = 9
+        return self._picture, 0.0, False, True, {}
+
+
+@pytest.fixture
+def one_buffer() -> Iterator[str]:
+    gymnasium.register("OneBuffer-v0", OneBuffer, disable_env_checker=True)
+    yield "OneBuffer-v0"
+    del gymnasium.registry["OneBuffer-v0"]
+
+
+def test_the_last_picture_of_an_episode_is_kept_from_the_next_one(one_buffer: str) -> None:
+    env = GymnasiumEnv(one_buffer, 2, seed=1)
+    step = env.step(np.zeros(2, np.int64))
+    assert [int(picture.max()) for picture in step.truncated.values()] == [9, 9]
+    assert int(step.observations.max()) == 1

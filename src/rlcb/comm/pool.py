@@ -6,10 +6,13 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from multiprocessing.connection import Connection
+from multiprocessing.reduction import ForkingPickler
+from queue import SimpleQueue
 from typing import Any
 
 from rlcb.comm.control import Control
@@ -92,6 +95,9 @@ class LocalWorker(WorkerHandle):
                 process_group=0,  # Ctrl-C is for the supervisor, which tells its workers when to stop
             )
             self.channel = Connection(ours.detach())
+        self._outbox: SimpleQueue[Any] = SimpleQueue()
+        self._sender = threading.Thread(target=self._write, daemon=True)
+        self._sender.start()
         self.send(setup)
 
     def receive(self) -> Any:
@@ -107,9 +113,14 @@ class LocalWorker(WorkerHandle):
         return message
 
     def send(self, message: Any) -> None:
-        """Write to the socket."""
-        with contextlib.suppress(BrokenPipeError, ConnectionError):
-            self.channel.send(message)
+        """Have it written to the socket."""
+        self._outbox.put(ForkingPickler.dumps(message))
+
+    def _write(self) -> None:
+        """Write to the socket, in a thread: a worker that does not read must not stop its supervisor."""
+        with contextlib.suppress(ConnectionError):
+            while (message := self._outbox.get()) is not None:
+                self.channel.send_bytes(message)
 
     def silent_for(self) -> float:
         """Seconds since its heartbeat in shared memory last moved."""
@@ -124,6 +135,8 @@ class LocalWorker(WorkerHandle):
     def end(self) -> None:
         """SIGKILL, and close the socket."""
         self.kill()
+        self._outbox.put(None)
+        self._sender.join()  # nobody is at the other end any more, so it does not wait
         self.channel.close()
 
 

@@ -85,7 +85,9 @@ class TrainingConfig(Section):
     rms_eps: float = setting(0.01, "RMSProp's epsilon, added to the root", gt=0, le=10)
     rms_decay: float = setting(0.99, "RMSProp's memory of squared gradients", ge=0, lt=1)
     gamma: float = setting(0.999, "discount of future rewards", ge=0, le=1)
-    gae_lambda: float = setting(0.95, "GAE's λ, IMPALA: V-trace's; 0 one step, 1 the whole return", ge=0, le=1)
+    gae_lambda: float = setting(
+        0.95, "GAE's λ: 0 one step, 1 the whole return; IMPALA: factor of V-trace's c, 1 as published", ge=0, le=1
+    )
     network: _Network = setting("auto", "auto: nature for images, mlp for vectors")
     normalize_rewards: bool = setting(True, "divide rewards by the deviation of the return")
     reward_norm_gamma: float | None = setting(None, "discount in the reward normaliser, null for gamma", ge=0, le=1)

@@ -62,7 +62,7 @@ class GymnasiumEnv:
             if terminated or truncated:
                 dones[index] = True
                 if not terminated:
-                    final_observations[index] = observation
+                    final_observations[index] = observation.copy()  # an image may be in memory that is used again
                 observation = self._restart(index)
             self._observations[index] = observation
         return Step(self._observations.copy(), rewards, dones, final_observations)

@@ -1,5 +1,6 @@
 """The run directory: its lock, its layout, and whether the disk has room for it."""
 
+import contextlib
 import os
 import shutil
 from collections.abc import Iterator, Sequence
@@ -44,9 +45,10 @@ class RunDirectory:
         append_event(self.path / "events.jsonl", name, fields)
 
     def release(self) -> None:
-        """Unlock the directory."""
+        """Unlock the directory; in this order, as whoever locks a file looks afterwards whether it is still there."""
         for folder, descriptor in self.locks:
-            (folder / LOCK).unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # a lock that nobody holds does no harm
+                (folder / LOCK).unlink()
             os.close(descriptor)
 
 
@@ -63,8 +65,11 @@ def create_run(path: Path, config: Config, mode: str) -> RunDirectory:
     """Make a new run directory; one that is there already is renamed, never overwritten."""
     for folder in _roots(path, config, mode):
         if _holds_run(folder):
-            os.close(_lock(folder))
-            _set_aside(folder)
+            descriptor = _lock(folder)
+            try:
+                _set_aside(folder)
+            finally:
+                os.close(descriptor)
     if any(entry.is_file() for part in ("checkpoints", "logs") for entry in (path / part).rglob("*")):
         raise UsageError(f"--output-dir {path}: holds files that are not a run's; choose another directory")
     run = _open(path, config, mode)
@@ -200,14 +205,14 @@ def _lock(path: Path) -> int:
 
 
 def _set_aside(path: Path) -> None:
-    """Rename a finished run's directory to the first free `<name>.1`, `<name>.2`, …"""
+    """Rename a finished run's directory, which is locked, to the first free `<name>.1`, `<name>.2`, …"""
     path = path.resolve()
     number = 1
     while (target := path.with_name(f"{path.name}.{number}")).exists():
         number += 1
     try:
-        (path / LOCK).unlink(missing_ok=True)
         path.rename(target)
+        (target / LOCK).unlink(missing_ok=True)
     except OSError as error:
         raise ResourceError(f"{path}: cannot be moved aside: {error.strerror}") from None
     note(f"the earlier run in {path} was moved to {target}")
