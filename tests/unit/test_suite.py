@@ -124,7 +124,7 @@ def test_an_override_goes_to_the_algorithms_that_have_the_key(tmp_path: Path) ->
     assert stored(tmp_path) == suite
 
 
-@pytest.mark.parametrize(("name", "runs"), [("quick", 2), ("ppo", 6)])
+@pytest.mark.parametrize(("name", "runs"), [("quick", 6), ("ppo", 6)])
 def test_the_shipped_suites_load_and_give_both_modes_the_same_work(name: str, runs: int) -> None:
     suite = build_suite(ROOT / "config" / "suites" / f"{name}.yaml", {})
     assert len(runs_of(suite.settings, Path("out"))) == runs
