@@ -113,7 +113,7 @@ def test_the_report_names_the_nodes(tmp_path: Path) -> None:
     assert compare_any([cluster_runs(tmp_path / "runs")], tmp_path / "out", None, 0) == 0
     text = (tmp_path / "out" / "report.md").read_text()
     machine = text[text.index("## Machine\n") : text.index("## Settings")]
-    assert "| Ran on | 3 nodes: host-a 2 cores, host-b 2 cores, host-c 4 cores | one machine |" in machine
+    assert "| Nodes | 3 nodes: host-a 2 cores, host-b 2 cores, host-c 4 cores | – |" in machine
     assert machine.count("2 runs") == 2  # seeds on the same nodes are one description
     assert "The same task on different machines" in text
 

@@ -51,7 +51,7 @@ def make_document(comparison: Comparison, origin: Origin) -> Document:
         sections.append(Section("Overview", "overview", overview))
     if comparison.machine_tables:
         across = tuple(tables.machine_table(comparison, table) for table in comparison.machine_tables)
-        sections.append(Section("The same task on different machines", "machines", across, short="Machines"))
+        sections.append(Section("The same task on different machines", "machines", across, short="Side by side"))
     # With more curves and sets each one shows less, so that the page stays small enough to open.
     num_curves = sum(min(len(one.groups), MOST_CURVES) for one in sets[:_MOST_DRAWN])
     points = max(40, min(200, 9000 // max(1, num_curves)))
@@ -90,7 +90,8 @@ def _verdict(comparison: Comparison) -> Iterator[Block]:
         yield Text("lead", one.verdict)
     lost = sum(item.reason.startswith(("failed", "unfinished", "repeats")) for item in comparison.excluded)
     also = f" {counted(lost, 'run')} failed, did not finish or repeat another one." if lost else ""
-    yield Text("paragraph", f"These {len(finished)} sets of runs are not comparable with each other.{also}")
+    across = " What ran on different machines is shown side by side below." if comparison.machine_tables else ""
+    yield Text("paragraph", f"These {len(finished)} sets of runs are not comparable with each other.{across}{also}")
 
 
 def _set_sections(
@@ -201,8 +202,8 @@ def _machine_table(runs: Sequence[Run]) -> Table:
     shown = list(machines.values())[:_MOST_MACHINES]
     described = [_described(facts) if facts else {} for facts, _ in shown]
     rows = [
-        (Cell(name), *(Cell(facts.get(name) or "not recorded") for facts in described))
-        for name in dict.fromkeys(name for facts in described for name in facts)
+        (Cell(name), *(Cell(facts.get(name) or ("–" if name == "Nodes" else "not recorded")) for facts in described))
+        for name in sorted(dict.fromkeys(name for facts in described for name in facts), key="Nodes".__ne__)
     ]
     caption = "Where the runs ran, as they recorded it."
     if any("cluster" in facts for facts, _ in shown):
@@ -226,7 +227,7 @@ def _described(facts: dict[str, Any]) -> dict[str, str]:
     gpus = ", ".join(gpus_of(facts)) or ("none" if "gpus" in facts else "")
     kinds = [kind for kind in ("physical", "logical", "usable") if number(facts.get(f"{kind}_cores")) is not None]
     return {
-        "Ran on": cluster or "one machine",
+        **({"Nodes": cluster} if cluster else {}),
         "Processor": plain(facts.get("cpu")),
         "Cores": ", ".join(f"{facts[f'{kind}_cores']} {kind}" for kind in kinds),
         "Quota": f"{quota:g} cores" if quota else "none",

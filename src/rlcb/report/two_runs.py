@@ -40,7 +40,7 @@ def compare_two(sequential: str | None, parallel: str | None, newest: Path | Non
             warn(f"{run.name}: used, but {'; '.join(run.problems)}")
     make_folder(output.parent)
     sets, remarks = compare(list(runs.values())).sets, _remarks(runs)
-    title = sets[0].title if len(sets) == 1 else "; ".join(f"Not comparable: {item}" for item in _incomparable(runs))
+    title = sets[0].title if len(sets) == 1 else _title(runs)
     picture = figure_four_panels([group for one in sets for group in one.groups], title)
     report = output.with_name("comparison_report.txt")
     write_whole(output, as_image(picture, output.suffix.lower()))
@@ -48,6 +48,15 @@ def compare_two(sequential: str | None, parallel: str | None, newest: Path | Non
     write_whole(report, text.encode())
     print(table, *_details(runs), *remarks, f"Written: {output}", f"Written: {report}", sep="\n", flush=True)
     return 0
+
+
+def _title(runs: Mapping[str, Run]) -> str:
+    """The title of a picture of runs that differ in more than their mode."""
+    unlike = [item for item in _incomparable(runs) if not item.startswith(_HARDWARE)]
+    machines = (f"{mode} on {run.task.machine or 'an unknown machine'}" for mode, run in runs.items())
+    first = next(iter(runs.values())).task
+    same = ", ".join(part for part in (first.env, first.levels, first.budget) if part)
+    return "; ".join(f"Not comparable: {item}" for item in unlike) or f"{same}: {'; '.join(machines)}"
 
 
 def _named_run(mode: str, name: str) -> Run:
