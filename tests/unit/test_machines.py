@@ -135,6 +135,7 @@ def test_many_nodes_are_counted_and_ray_numbers_left_out() -> None:
     assert machine_of({**TWO, "nodes": entries}) == f"20 nodes: {named} and 14 more, 40 cores in all"
     assert machine_of({**TWO, "nodes": "nonsense"}) == "AMD EPYC, 2 cores"
     assert machine_of({"cpu": "A", "usable_cores": 1, "gpus": ["H200", "H200", 3]}) == "A, 1 core, 2 × H200"
+    assert machine_of({"cpu": "A", "usable_cores": 1, "gpus": [], "gpu": "MI300"}) == "A, 1 core, MI300"
 
 
 def test_different_machines_are_described_without_a_winner(tmp_path: Path) -> None:

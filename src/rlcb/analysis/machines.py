@@ -54,9 +54,10 @@ def own_machine(hardware: dict[str, Any]) -> str:
 
 
 def gpus_of(hardware: dict[str, Any]) -> list[str]:
-    """The names of a machine's GPUs."""
+    """The names of a machine's GPUs; of one whose driver does not tell, that of the GPU that was used."""
     found = hardware.get("gpus")
-    return [name for entry in found if (name := plain(entry))] if isinstance(found, list) else []
+    entries = found if isinstance(found, list) and found else [hardware.get("gpu")]
+    return [name for entry in entries if (name := plain(entry))]
 
 
 def _cores_text(count: int) -> str:

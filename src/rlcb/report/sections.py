@@ -26,7 +26,7 @@ _MOST_VERDICTS = 4
 _MOST_NAMED = 5  # runs with the same reason
 _MOST_MACHINES = 6
 # Part of `hardware`, but not of the machine; nodes are shown by their names and cores alone.
-_OF_THE_RUN = ("num_workers", "num_learners", "num_threads", "device", "nodes")
+_OF_THE_RUN = ("num_workers", "num_learners", "num_threads", "device", "gpu", "gpu_memory_gb", "nodes")
 _GLOSSARY = Path(__file__).with_name("templates") / "glossary.yaml"
 
 
@@ -195,6 +195,8 @@ def _machine_table(runs: Sequence[Run]) -> Table:
     machines: dict[str, tuple[dict[str, Any], int]] = {}
     for run in runs:
         facts = {name: value for name, value in run.hardware.items() if name not in _OF_THE_RUN}
+        if gpus := gpus_of(run.hardware):
+            facts["gpus"] = gpus
         if nodes_of(run.hardware):
             facts["cluster"] = machine_of(run.hardware)
         key = json.dumps(facts, sort_keys=True, default=str)

@@ -112,3 +112,13 @@ def gpu_memory(device: str) -> dict[str, float]:
 
     held, used = torch.cuda.max_memory_reserved(), torch.cuda.max_memory_allocated()
     return {"peak_gpu_memory_gb": round(held / 2**30, 3), "peak_gpu_tensors_gb": round(used / 2**30, 3)}
+
+
+def gpu_used(device: str) -> dict[str, str | float]:
+    """The GPU that this process works on and its memory in GB; empty for a run on CPU cores."""
+    if device != "cuda":
+        return {}
+    import torch
+
+    found = torch.cuda.get_device_properties(torch.cuda.current_device())
+    return {"gpu": found.name, "gpu_memory_gb": round(found.total_memory / 2**30, 1)}

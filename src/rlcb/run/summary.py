@@ -13,6 +13,7 @@ from rlcb.files import write_json
 from rlcb.hardware import describe_machine
 from rlcb.run.directory import RunDirectory
 from rlcb.run.history import HistoryTotals, Metrics
+from rlcb.run.resources import gpu_used
 from rlcb.run.state import Progress
 
 
@@ -75,6 +76,7 @@ def benchmark_metrics(run: RunDirectory, config: Config, outcome: Outcome) -> Me
         "hardware": {
             **describe_machine(),
             "device": outcome.plan.device,
+            **gpu_used(outcome.plan.device),
             "num_workers": outcome.plan.num_workers,
             "num_learners": outcome.plan.num_learners,
             "num_threads": outcome.plan.threads,
