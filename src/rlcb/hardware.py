@@ -4,15 +4,21 @@ import ctypes
 import math
 import os
 import platform
+import re
+import shutil
 import subprocess
 import sys
+from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rlcb import __version__
 from rlcb.errors import UsageError
+
+if TYPE_CHECKING:
+    from psutil import Process
 
 # glibc's mallopt parameters (malloc.h).
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_MAX = -1, -2, -4
@@ -115,6 +121,7 @@ def describe_machine() -> dict[str, Any]:
         "cgroup_quota": round(quota, 2) if quota else None,
         "instruction_sets": [flag for flag in _NOTABLE_FLAGS if flag in flags],
         "memory_gb": round(psutil.virtual_memory().total / 2**30, 1),
+        **describe_gpus(),
         "platform": platform.platform(),
         "python": platform.python_version(),
         "versions": {
@@ -124,6 +131,45 @@ def describe_machine() -> dict[str, Any]:
     }
 
 
+@cache  # asking the driver takes up to a second
+def describe_gpus(root: Path = Path("/proc/driver/nvidia")) -> dict[str, Any]:
+    """NVIDIA's GPUs of this machine and their driver, without loading CUDA; an empty list where there are none."""
+    gpus = [_field(_read(file), "Model") for file in sorted(root.glob("gpus/*/information"))]
+    version = re.search(r"\s(\d{3,}\.[\d.]+)\s", _read(root / "version"))
+    if gpus or not shutil.which("nvidia-smi"):
+        return {"gpus": gpus, "gpu_driver": version[1] if version else None}
+    command = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return {"gpus": [], "gpu_driver": None}  # the program is there, a driver that answers is not
+    rows = [line.rsplit(",", 1) for line in done.stdout.splitlines() if "," in line]
+    return {"gpus": [name.strip() for name, _ in rows], "gpu_driver": rows[0][1].strip() if rows else None}
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Memory of one or several processes in bytes."""
+
+    rss: int = 0  # resident: a page that several processes share counts in each of them
+    pss: int | None = 0  # proportional: such a page is divided among them; None where the system does not tell
+
+    def __add__(self, other: "Memory") -> "Memory":
+        pss = None if self.pss is None or other.pss is None else self.pss + other.pss
+        return Memory(self.rss + other.rss, pss)
+
+
+def memory_of(process: "Process") -> Memory:
+    """What a process takes now. PSS takes milliseconds: the kernel looks at every page."""
+    try:
+        pss = re.search(r"^Pss:\s+(\d+) kB", Path(f"/proc/{process.pid}/smaps_rollup").read_text(), re.MULTILINE)
+    except OSError:  # another system or an old kernel, not permitted, or the process has just ended
+        pss = None
+    rss = process.memory_info().rss
+    # A process that has ended, but that its parent has not waited for yet, has no memory.
+    return Memory(rss, int(pss[1]) * 1024 if pss else None if rss else 0)
+
+
 def cpu_model() -> str:
     """The processor's name, as the system gives it."""
     return _cpuinfo("model name") or platform.processor() or platform.machine()
@@ -131,7 +177,12 @@ def cpu_model() -> str:
 
 def _cpuinfo(field: str) -> str:
     """What Linux says about the first processor."""
-    lines = (line for line in _read(Path("/proc/cpuinfo")).splitlines() if line.startswith(field))
+    return _field(_read(Path("/proc/cpuinfo")), field)
+
+
+def _field(text: str, name: str) -> str:
+    """What follows the colon in the first line that begins with a name, empty where there is none."""
+    lines = (line for line in text.splitlines() if line.startswith(name))
     return next(lines, ":").split(":", 1)[1].strip()
 
 

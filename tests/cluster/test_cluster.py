@@ -27,6 +27,7 @@ from helpers.cluster_runs import (
 )
 from helpers.clusters import SETTINGS, ray_cluster
 from helpers.processes import rlcb, wait_for_line
+from rlcb.analysis.load import load_run
 from rlcb.run.checkpoint import load_checkpoint
 
 if TYPE_CHECKING:
@@ -59,9 +60,16 @@ def test_every_algorithm_finishes(algorithm: str, cluster: "Cluster", tmp_path: 
     summary = json.loads((path / "training_summary.json").read_text())
     assert summary["status"] == "finished"
     assert sum(node["workers"] for node in summary["nodes"]) == 4
-    assert len(summary["nodes"]) >= 2
-    assert all(node["alive"] and node["peak_memory_gb"] > 0.05 for node in summary["nodes"])
-    assert re.search(r"Nodes:\n.* cores, \d (worker|actor)s?, peak memory", done.stdout)
+    assert sorted(node["cores"] for node in summary["nodes"]) == [1, 2, 2]
+    used = [node for node in summary["nodes"] if node["workers"]]
+    assert len(used) >= 2
+    assert all(node["alive"] and node["peak_memory_gb"] > 0.05 and node["threads"] for node in used)
+    assert [node["driver"] for node in summary["nodes"]].count(True) == 1
+    assert summary["memory_measure"] == "pss"
+    assert re.search(r"Nodes:\n(.*\n)*.* cores?, \d (worker|actor)s?, peak memory", done.stdout)
+    run = load_run(path)
+    assert re.fullmatch(r"3 nodes: \S+ 1 core, \S+ 2 cores, \S+ 2 cores", run.task.machine)
+    assert run.cores == min(run.hardware["logical_cores"], 4 + (run.num_learners or 0))  # all nodes are on one machine
     assert (path / "checkpoints" / f"{algorithm}_parallel_final.pt").exists()
     if algorithm in {"impala", "a3c"}:
         assert {"lag/mean", "lag/max"} <= lines_of(path)[-1].keys()
@@ -142,6 +150,8 @@ def test_a_suite_goes_there(cluster: "Cluster", tmp_path: Path) -> None:
     summaries = {p.parent.parent.name: json.loads(p.read_text()) for p in tmp_path.rglob("training_summary.json")}
     assert sum(node["workers"] for node in summaries["ppo_parallel"]["nodes"]) == 2
     assert "nodes" not in summaries["ppo_sequential"]
+    assert re.search(r"speed-up of PPO Parallel \(2 workers\): .* PPO Sequential on .*, \d+ cores?\n", done.stdout)
+    assert re.search(r"steps, on 3\s+nodes: ", done.stdout)
 
 
 def test_a_missing_token_and_another_version_are_told(cluster: "Cluster", tmp_path: Path) -> None:

@@ -11,7 +11,8 @@ from rlcb.files import write_json, write_whole
 
 MACHINE = {
     "cpu": "Test CPU", "physical_cores": 4, "logical_cores": 8, "usable_cores": 8, "cgroup_quota": None,
-    "instruction_sets": ["avx2"], "memory_gb": 16.0, "platform": "Linux", "python": "3.11.7",
+    "instruction_sets": ["avx2"], "memory_gb": 16.0, "gpus": [], "gpu_driver": None,
+    "platform": "Linux", "python": "3.11.7",
     "versions": {
         "rlcb": "0.1.0+g0123456789ab", "torch": "2.13.0", "procgen-mirror": "0.10.7", "gymnasium": "1.4.0",
         "numpy": "1.26.4",
@@ -30,6 +31,7 @@ def write_run(
     rewards: tuple[float, float] = (3.0, 8.0),
     noise: float = 0.1,
     workers: int = 1,
+    learners: int = 0,
     threads: int = 8,
     status: str = "finished",
     machine: dict[str, Any] | None = None,
@@ -41,12 +43,22 @@ def write_run(
     path.mkdir(parents=True)
     write_json(path / "run.json", {"algorithm": algorithm, "mode": mode, "format": 1})
     write_whole(path / "config.yaml", config.to_yaml().encode())
-    hardware = {**MACHINE, **(machine or {}), "device": "cpu", "num_workers": workers, "num_threads": threads}
+    hardware = {**MACHINE, **(machine or {}), "device": "cpu", "num_workers": workers}
+    hardware |= {"num_learners": learners, "num_threads": threads}
     benchmark = make_benchmark(algorithm, mode, status, lines, config, hardware)
     write_json(path / "benchmark_metrics.json", benchmark)
     write_json(path / "training_summary.json", make_summary(benchmark))
     write_json(path / "metrics.json", as_columns(lines))
     write_log(path, algorithm, mode, "".join(json.dumps(line) + "\n" for line in lines).encode())
+    return path
+
+
+def change(path: Path, **sections: dict[str, Any]) -> Path:
+    """Put values into sections of a run's benchmark_metrics.json; returns the run."""
+    content = json.loads((path / "benchmark_metrics.json").read_text())
+    for name, values in sections.items():
+        content[name] |= values
+    (path / "benchmark_metrics.json").write_text(json.dumps(content))
     return path
 
 
@@ -147,10 +159,16 @@ def make_benchmark(
             "final_reward_std": 4.0,
             "best_reward": max(means),
             "average_reward_last_100_episodes": means[-1],
+            "final_episode_length": last["rollout/ep_len_mean"],
             "best_episode_reward": 10.0,
             "num_episodes": last["rollout/episodes"],
         },
-        "resource_usage": {"peak_memory_gb": 0.8 * workers, "average_memory_gb": 0.7 * workers, "cpu_percent": 95.0},
+        "resource_usage": {
+            "peak_memory_gb": 0.8 * workers,
+            "average_memory_gb": 0.7 * workers,
+            "memory_measure": "pss",
+            "cpu_percent": 95.0,
+        },
         "efficiency": {
             "timesteps_per_hour": 3600 * last["step"] / last["time"],
             "convergence_rate": (means[-1] - means[0]) / (last["step"] / 1e6),
@@ -171,9 +189,10 @@ def make_summary(benchmark: dict[str, Any]) -> dict[str, Any]:
         **{key: benchmark[key] for key in ("status", "duration_hours", "total_timesteps", "total_updates")},
         "avg_fps": benchmark["average_fps"],
         "final_fps": benchmark["final_fps"],
-        "peak_memory_gb": benchmark["resource_usage"]["peak_memory_gb"],
+        **{key: benchmark["resource_usage"][key] for key in ("peak_memory_gb", "memory_measure")},
         "worker_restarts": benchmark["worker_restarts"],
         **{key: performance[key] for key in ("initial_reward", "final_reward", "best_reward", "num_episodes")},
+        "final_episode_length": performance["final_episode_length"],
     }
 
 

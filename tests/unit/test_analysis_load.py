@@ -342,9 +342,11 @@ def test_evaluations_of_the_final_checkpoint_or_the_newest(tmp_path: Path) -> No
     final = write_evaluation(path, 7.0, 6.5)
     run = load_run(path)
     assert (run.evaluations.checkpoint, run.problems) == ("ppo_sequential_final", ())
-    seen, unseen = (run.evaluations.mean_reward(run.env, levels, "sampled") for levels in ("train", "unseen"))
-    assert (seen, unseen, run.evaluations.entries[-1].ci95) == (7.0, 6.5, (5.9, 7.1))
-    assert run.evaluations.mean_reward(run.env, "train", "deterministic") is None
+    seen, unseen = (run.evaluations.find(run.env, levels, "sampled") for levels in ("train", "unseen"))
+    assert seen is not None
+    assert unseen is not None
+    assert (seen.mean_reward, unseen.mean_reward, unseen.ci95) == (7.0, 6.5, (5.9, 7.1))
+    assert run.evaluations.find(run.env, "train", "deterministic") is None
     edit_json(final, lambda content: content["evaluations"][0].update(mean_reward=float("nan")))
     run = load_run(path)
     assert [entry.levels for entry in run.evaluations.entries] == ["unseen"]

@@ -422,7 +422,9 @@ def test_two_runs_in_the_documented_form(tmp_path: Path) -> None:
     parallel = documented_run(tmp_path / "p", "parallel", (11536384, 2832, 3204, 3198, 2.38, 8.45, 9.67, 6.12))
     runs = {"sequential": load_run(sequential), "parallel": load_run(parallel)}
     names = {"sequential": "./benchmarks/sequential_1h", "parallel": "./benchmarks/parallel_1h"}
-    assert two_run_texts(runs, names) == (GUIDE_TABLE, GUIDE_REPORT)
+    table, report = two_run_texts(runs, names)
+    assert table == GUIDE_TABLE
+    assert report.startswith(GUIDE_REPORT)  # what else there is to say follows
     alone, _ = two_run_texts({"sequential": runs["sequential"]}, names)
     assert "Final Reward                             7.23                \n" in alone
     assert "Speedup" not in alone

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from helpers.run_directories import add_event, write_evaluation, write_run
+from helpers.run_directories import add_event, change, write_evaluation, write_run
 from rlcb import __version__
 from rlcb.analysis.comparison import compare
 from rlcb.analysis.load import load_run, load_runs
@@ -80,14 +80,6 @@ def report(runs: Sequence[Run], folder: Path) -> tuple[Page, str]:
 
 def loaded(folder: Path) -> list[Run]:
     return load_runs([folder], lambda _: None)
-
-
-def change(path: Path, **sections: dict[str, Any]) -> None:
-    """Put values into sections of a run's benchmark_metrics.json."""
-    content = json.loads((path / "benchmark_metrics.json").read_text())
-    for name, values in sections.items():
-        content[name] |= values
-    (path / "benchmark_metrics.json").write_text(json.dumps(content))
 
 
 @pytest.fixture(scope="module")

@@ -1,13 +1,24 @@
 """The comparison itself: comparable sets, groups over seeds, speed-ups, tests of all pairs."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from itertools import combinations
+from typing import Any
 
 import numpy as np
 
 from rlcb.analysis.grouping import differences, labels_of, settings_of, split_by_group, split_by_task, without_repeats
-from rlcb.analysis.metrics import METRIC, METRICS, NEEDS_ALL_SEEDS, Reference, group_curves, measure, reference_of
+from rlcb.analysis.machines import efficiency
+from rlcb.analysis.metrics import (
+    METRIC,
+    METRICS,
+    NEEDS_ALL_SEEDS,
+    NEEDS_ONE_MEASURE,
+    Reference,
+    group_curves,
+    measure,
+    reference_of,
+)
 from rlcb.analysis.records import (
     NOT_SHOWN,
     ComparableSet,
@@ -16,13 +27,14 @@ from rlcb.analysis.records import (
     GameScores,
     Group,
     GroupScores,
+    MachineTable,
     Pair,
     Speedup,
 )
 from rlcb.analysis.run import Run, Task
 from rlcb.analysis.statistics import LEVEL, Array, Summary, bootstrap, bootstrap_ratio, holm, iqm, summarize, welch
-from rlcb.analysis.text import notes_on, verdict_on, verdict_overall
-from rlcb.analysis.untrusted import number
+from rlcb.analysis.text import NO_WINNER, notes_on, verdict_on, verdict_overall
+from rlcb.analysis.work import work_differences
 from rlcb.envs.families import score_range
 from rlcb.errors import UsageError
 
@@ -45,8 +57,10 @@ def compare(runs: Sequence[Run], *, seed: int = 0, threshold: float | None = Non
             reasons += [f"repeats seed {run.seed} of {repeats[run]}"] if run in repeats else []
             if reasons or unlike:
                 excluded.append(Excluded(run.name, run.label, "; ".join(reasons + unlike)))
-    verdict = verdict_overall(sets, excluded)
-    return Comparison(tuple(sets), tuple(excluded), verdict, seed, _scores_over_games(sets, seed))
+    sets = [_concluded(one, sets, seed) for one in sets]
+    across = _across_machines(sets)
+    verdict = verdict_overall(sets, excluded, across)
+    return Comparison(tuple(sets), tuple(excluded), verdict, seed, _scores_over_games(sets, seed), across)
 
 
 def _make_set(
@@ -61,19 +75,29 @@ def _make_set(
         kept.append(latest)
         repeats |= repeated
     reference = reference_of(kept, threshold)
-    groups = [
+    groups = tuple(
         _make_group(label, alike, runs, reference, seed)
         for label, alike, runs in zip(labels_of(by_group), by_group, kept, strict=True)
-    ]
-    groups = [replace(group, speedup=_speedup(group, groups, seed)) for group in groups]
-    made = ComparableSet(
-        **vars(task),
-        **vars(reference),
-        groups=tuple(groups),
-        pairs=_all_pairs(groups) if task.finished else (),
     )
+    pairs = _all_pairs(groups) if task.finished else ()
+    return ComparableSet(**vars(task), **vars(reference), groups=groups, pairs=pairs), repeats
+
+
+def _concluded(one: ComparableSet, sets: Sequence[ComparableSet], seed: int) -> ComparableSet:
+    """The set with its speed-ups, notes and verdict."""
+    groups = tuple(replace(group, speedup=_speedup(group, _baselines(group, one, sets), seed)) for group in one.groups)
+    made = replace(one, groups=groups)
     made = replace(made, notes=notes_on(made))
-    return replace(made, verdict=verdict_on(made)), repeats
+    return replace(made, verdict=verdict_on(made))
+
+
+def _across_machines(sets: Sequence[ComparableSet]) -> tuple[MachineTable, ...]:
+    """The finished sets that have the same task and budget on different machines."""
+    alike: dict[tuple[str, str, str], list[int]] = {}
+    for order, one in enumerate(sets, 1):
+        if one.finished and one.measured:
+            alike.setdefault((one.env, one.levels, one.budget), []).append(order)
+    return tuple(MachineTable(*task, tuple(found), NO_WINNER) for task, found in alike.items() if len(found) > 1)
 
 
 def _make_group(label: str, alike: Sequence[Run], runs: Sequence[Run], reference: Reference, seed: int) -> Group:
@@ -83,6 +107,8 @@ def _make_group(label: str, alike: Sequence[Run], runs: Sequence[Run], reference
     for name in NEEDS_ALL_SEEDS:
         if metrics[name].missing:
             metrics[name] = Summary(metrics[name].values, metrics[name].missing)
+    if len({run.memory_measure for run in runs}) > 1:
+        metrics |= {name: Summary((), len(runs)) for name in NEEDS_ONE_MEASURE}
     shares = [run.time_shares for run in runs if run.time_shares]
     activities = dict.fromkeys(name for share in shares for name in share)
     return Group(
@@ -98,27 +124,40 @@ def _make_group(label: str, alike: Sequence[Run], runs: Sequence[Run], reference
     )
 
 
-def _speedup(group: Group, groups: Sequence[Group], seed: int) -> Speedup | None:
+def _baselines(group: Group, one: ComparableSet, sets: Sequence[ComparableSet]) -> list[tuple[Group, str]]:
+    """What a group's speed can be related to, and on which machine if not on the group's own.
+
+    For runs on a cluster that is also the machine that they were started from.
+    """
+    found = [(other, "") for other in one.groups]
+    if group.runs and one.machine != group.runs[0].own_machine:
+        driver = {**_task(one), "machine": group.runs[0].own_machine}
+        found += [(other, two.machine) for two in sets if _task(two) == driver for other in two.groups]
+    return found
+
+
+def _task(one: ComparableSet) -> dict[str, Any]:
+    return {field.name: getattr(one, field.name) for field in fields(Task)}
+
+
+def _speedup(group: Group, others: Sequence[tuple[Group, str]], seed: int) -> Speedup | None:
     """The speed of a parallel group over the fastest sequential one of its algorithm with as many environments."""
-    same = [other for other in groups if (other.algorithm, other.device) == (group.algorithm, group.device)]
-    baselines = [other for other in same if other.mode == "sequential" and other.metrics["average_fps"].mean]
+    same = [item for item in others if (item[0].algorithm, item[0].device) == (group.algorithm, group.device)]
+    baselines = [item for item in same if item[0].mode == "sequential" and item[0].metrics["average_fps"].mean]
     speed = group.metrics["average_fps"]
     if group.mode != "parallel" or not baselines or not speed.mean:
         return None
-    base = max(baselines, key=lambda one: (one.num_envs == group.num_envs, one.metrics["average_fps"].mean or 0.0))
+    base, machine = max(
+        baselines, key=lambda item: (item[0].num_envs == group.num_envs, item[0].metrics["average_fps"].mean or 0.0)
+    )
     base_speed = base.metrics["average_fps"]
     assert base_speed.mean
     value = speed.mean / base_speed.mean
     interval = bootstrap_ratio(np.array(speed.values), np.array(base_speed.values), seed)
-    cores, base_cores = _cores(group), _cores(base)
-    known = cores and base_cores and group.device == "cpu"
-    return Speedup(base.label, value, interval, cores, base_cores, value * base_cores / cores if known else None)
-
-
-def _cores(group: Group) -> int:
-    """Cores a group's runs can keep busy: its threads, but at most those of the machine; 0 where that is not known."""
-    usable = number(group.runs[0].hardware.get("usable_cores")) or 0.0
-    return min(group.num_workers * (group.num_threads or 0), int(usable))
+    cores, base_cores = group.runs[0].cores, base.runs[0].cores
+    per_core = efficiency(value, cores, base_cores) if group.device == "cpu" else None
+    unlike = work_differences(group.runs[0], base.runs[0])
+    return Speedup(base.label, machine, value, interval, cores, base_cores, per_core, unlike)
 
 
 def _all_pairs(groups: Sequence[Group]) -> tuple[Pair, ...]:

@@ -42,11 +42,11 @@ class Evaluations:
     env_steps: int | None = None
     entries: tuple[Evaluation, ...] = ()
 
-    def mean_reward(self, env: str, levels: str, policy: str) -> float | None:
-        """The mean reward of the evaluation on these levels with this policy, None where there is none."""
+    def find(self, env: str, levels: str, policy: str) -> Evaluation | None:
+        """The evaluation on these levels with this policy, None where there is none."""
         wanted = (True, env, levels, policy)
         fitting = [entry for entry in self.entries if (entry.complete, entry.env, entry.levels, entry.policy) == wanted]
-        return fitting[-1].mean_reward if fitting else None
+        return fitting[-1] if fitting else None
 
 
 def load_evaluations(folder: Path, prefix: str) -> tuple[Evaluations, list[str]]:

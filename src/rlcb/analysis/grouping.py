@@ -14,7 +14,9 @@ _ALGORITHM_SECTIONS = {*ALGORITHMS, *(entry.section for entry in ALGORITHMS.valu
 _NOT_SETTINGS = {
     "env": ("name", "seed", "distribution_mode", "num_levels", "start_level"),
     "training": ("total_timesteps", "duration_hours"),
-    "parallel": ("num_workers", "num_envs_per_worker", "worker_timeout"),
+    # A cluster is part of the task: its nodes are the machine.
+    "parallel": ("num_workers", "num_envs_per_worker", "worker_timeout", "cluster", "min_workers", "insecure"),
+    "hardware": ("device", "num_threads"),
 }
 _RESOLVED = ("num_workers", "num_threads", "device")  # settings that a run knows once it has started
 _MOST_NAMED = 3  # differing settings in a group's name
@@ -38,7 +40,7 @@ def settings_of(run: Run) -> dict[str, Any]:
     """Every setting that may change how a run learns or how fast it is, and that is not part of its task."""
     entry = ALGORITHMS.get(run.algorithm)
     foreign = _ALGORITHM_SECTIONS - {run.algorithm, entry.section if entry else run.algorithm}
-    ignored = {"logging", "hardware", *foreign, *(["parallel"] if run.mode == "sequential" else [])}
+    ignored = {"logging", *foreign, *(["parallel"] if run.mode == "sequential" else [])}
     found: dict[str, Any] = {}
     for name in run.config:
         if name not in ignored:
@@ -46,6 +48,16 @@ def settings_of(run: Run) -> dict[str, Any]:
             found |= {key: value for key, value in values.items() if key not in _NOT_SETTINGS.get(name, ())}
     # What was used, rather than what was asked for.
     return {**found, **{name: getattr(run, name) for name in _RESOLVED}}
+
+
+def shown_config(run: Run) -> dict[str, Any]:
+    """A run's configuration without what meant nothing to it: a cluster's keys, or how to divide a sequential run."""
+    config = {name: section(run.config, name) for name in run.config if name != "parallel" or run.mode == "parallel"}
+    if "parallel" in config and not config["parallel"].get("cluster"):
+        of_cluster = ("cluster", "min_workers", "insecure")
+        kept = {key: value for key, value in config["parallel"].items() if key not in of_cluster}
+        config["parallel"] = kept
+    return config
 
 
 def split_by_task(runs: Iterable[Run]) -> list[tuple[Task, list[Run]]]:

@@ -19,6 +19,7 @@ _NAMES = {
     "time": "time",
     "reward": "rollout/ep_reward_mean",
     "reward_std": "rollout/ep_reward_std",
+    "length": "rollout/ep_len_mean",
     "episodes": "rollout/episodes",
     "policy_loss": "loss/policy",
     "memory_gb": "resource/memory_gb",
@@ -40,6 +41,7 @@ class History:
     time: Array
     reward: Array
     reward_std: Array
+    length: Array
     episodes: Array
     policy_loss: Array
     memory_gb: Array

@@ -8,7 +8,8 @@ from typing import Any
 
 from rlcb.analysis.evaluations import load_evaluations
 from rlcb.analysis.history import LARGEST_COLUMNS, History, load_history
-from rlcb.analysis.run import Run, RunMetrics, ended_at, metrics_of_history, metrics_of_summary, status_of
+from rlcb.analysis.machines import learners_of
+from rlcb.analysis.run import MEASURES, Run, RunMetrics, ended_at, metrics_of_history, metrics_of_summary, status_of
 from rlcb.analysis.untrusted import (
     LARGEST_OBJECT,
     env_names,
@@ -117,8 +118,9 @@ def load_run(path: Path) -> Run:
     evaluations, evaluation_problems = load_evaluations(checkpoints, f"{algorithm}_{mode}_")
     if evaluations.env_steps is not None and evaluations.env_steps != metrics.total_timesteps:
         evaluation_problems.append(f"its evaluation is of step {evaluations.env_steps:,}, not of its end")
-    hardware = section(benchmark, "hardware")
-    workers = whole_number(hardware.get("num_workers")) or whole_number(section(config, "parallel").get("num_workers"))
+    hardware, division = section(benchmark, "hardware"), section(config, "parallel")
+    workers = whole_number(hardware.get("num_workers")) or whole_number(division.get("num_workers"))
+    measure = plain(section(benchmark, "resource_usage").get("memory_measure")).upper() if covered else ""
     lacking = [text for text in (benchmark_problem, summary_problem) if text and (said or "no " not in text)]
     return Run(
         path=path,
@@ -128,12 +130,14 @@ def load_run(path: Path) -> Run:
         **_task(config),
         hardware=hardware,
         num_workers=max(workers or 1, 1) if mode == "parallel" else 1,
+        num_learners=learners_of(algorithm, mode, hardware, division),
         num_threads=whole_number(hardware.get("num_threads")),
         config=config,
         status=status,
         reason=reason,
         ended=ended_at(path, benchmark, log),
         metrics=metrics,
+        memory_measure=measure if measure in MEASURES else "",
         time_shares=_shares(benchmark if covered else {}, history),
         history=history,
         evaluations=evaluations,

@@ -29,11 +29,14 @@ METRICS = (
     Metric("final_reward", "Final reward", ".2f", paired=True),
     Metric("best_reward", "Best reward", ".2f"),
     Metric("initial_reward", "Initial reward", ".2f"),
+    Metric("final_episode_length", "Episode length (steps)", ",.0f"),
     Metric("reward_at_equal_steps", "Reward at equal steps", ".2f", paired=True),
     Metric("reward_at_equal_time", "Reward at equal time", ".2f", paired=True),
     Metric("evaluation_train", "Evaluation, training levels", ".2f"),
     Metric("evaluation_unseen", "Evaluation, unseen levels", ".2f", paired=True),
     Metric("generalization_gap", "Generalisation gap", ".2f", higher_is_better=False),
+    Metric("evaluation_train_length", "Evaluated length, training", ",.0f"),
+    Metric("evaluation_unseen_length", "Evaluated length, unseen", ",.0f"),
     Metric("average_fps", "Average FPS", ",.0f", paired=True),
     Metric("final_fps", "Final FPS", ",.0f"),
     Metric("env_steps", "Steps", ",.0f"),
@@ -42,10 +45,12 @@ METRICS = (
     Metric("hours_to_reward", "Hours to threshold", ".3g", higher_is_better=False),
     Metric("peak_memory_gb", "Peak memory (GB)", ".2f", higher_is_better=False),
     Metric("memory_per_worker_gb", "Memory per worker (GB)", ".2f", higher_is_better=False),
+    Metric("peak_gpu_memory_gb", "Peak GPU memory (GB)", ".2f", higher_is_better=False),
 )
 METRIC = {metric.name: metric for metric in METRICS}
 # A mean over only the seeds that reached the threshold would favour groups that often do not reach it.
 NEEDS_ALL_SEEDS = ("steps_to_reward", "hours_to_reward")
+NEEDS_ONE_MEASURE = ("peak_memory_gb", "memory_per_worker_gb")  # all seeds' memory measured alike
 
 
 @dataclass(frozen=True)
@@ -89,7 +94,9 @@ def measure(run: Run, reference: Reference) -> dict[str, float | None]:
     # A mean over few episodes can reach any threshold by chance: it counts once it is over a full window.
     settled = np.where(history.episodes < WINDOW, np.nan, history.reward)
     policy, threshold = reference.evaluation_policy, reference.threshold
-    seen, unseen = (run.evaluations.mean_reward(run.env, levels, policy) for levels in ("train", "unseen"))
+    played = [run.evaluations.find(run.env, levels, policy) for levels in ("train", "unseen")]
+    seen, unseen = (one.mean_reward if one else None for one in played)
+    seen_length, unseen_length = (one.mean_length if one else None for one in played)
     memory, steps, end = metrics.peak_memory_gb, reference.equal_steps, reference.equal_hours
     return {
         **vars(metrics),
@@ -97,6 +104,8 @@ def measure(run: Run, reference: Reference) -> dict[str, float | None]:
         "reward_at_equal_time": value_at(hours, history.reward, end) if end else None,
         "evaluation_train": seen,
         "evaluation_unseen": unseen,
+        "evaluation_train_length": seen_length,
+        "evaluation_unseen_length": unseen_length,
         "generalization_gap": seen - unseen if seen is not None and unseen is not None else None,
         "env_steps": metrics.total_timesteps,
         "steps_to_reward": None if threshold is None else first_reaching(history.step, settled, threshold),

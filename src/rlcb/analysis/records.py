@@ -1,6 +1,7 @@
 """The result of a comparison as records, which are also the content of comparison.json."""
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any
@@ -18,11 +19,18 @@ class Speedup:
     """The speed of a parallel group relative to a sequential one of the same algorithm on the same machine."""
 
     baseline: str
+    machine: str  # of the baseline, where it is not the group's own: the one a cluster run was started from
     value: float
     interval: Interval | None
-    cores: int
-    baseline_cores: int
+    cores: int | None  # that each can keep busy; None where that is not recorded
+    baseline_cores: int | None
     efficiency: float | None  # speed-up per core, relative to the baseline's
+    unequal_work: str  # where the baseline's work is another; empty where it is not
+
+    @property
+    def over(self) -> str:
+        """What it is relative to."""
+        return f"{self.baseline} on {self.machine}" if self.machine else self.baseline
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,6 +56,11 @@ class Group:
     def valid(self) -> bool:
         """Whether at most one seed failed; with more failures the other seeds are not representative."""
         return len(self.failed) <= 1
+
+    @property
+    def memory_measure(self) -> str:
+        """How the memory of its runs was measured: PSS, RSS, both, or empty where that is not recorded."""
+        return _one_or_all(run.memory_measure for run in self.runs)
 
     @property
     def seeds(self) -> tuple[int | None, ...]:
@@ -109,6 +122,11 @@ class ComparableSet(Task):
         return any(group.metrics[name].n for group in self.groups for name in names)
 
     @property
+    def memory_measure(self) -> str:
+        """How memory was measured: PSS, RSS, several ways, or empty where that is not recorded."""
+        return _one_or_all(group.memory_measure for group in self.measured)
+
+    @property
     def reward_metric(self) -> str:
         """The metric that rewards are judged by: evaluation on unseen levels if every run has one."""
         complete = (group.metrics["evaluation_unseen"].n == len(group.runs) for group in self.measured)
@@ -118,6 +136,23 @@ class ComparableSet(Task):
         """The pair of two groups on a metric, in whichever order it was made."""
         found = (pair for pair in self.pairs if pair.metric == metric and {pair.first, pair.second} == {one, other})
         return next(found, None)
+
+
+def _one_or_all(measures: Iterable[str]) -> str:
+    """The measure that all have in common, or all of them; empty where none is recorded."""
+    found = sorted(set(measures))
+    return found[0] if len(found) == 1 else " / ".join(name or "not recorded" for name in found)
+
+
+@dataclass(frozen=True)
+class MachineTable:
+    """Sets that differ in nothing but their machine: what each has is shown side by side, without a winner."""
+
+    env: str
+    levels: str
+    budget: str
+    sets: tuple[int, ...]  # their numbers, from 1
+    why: str  # there is no winner
 
 
 @dataclass(frozen=True)
@@ -153,6 +188,7 @@ class Comparison:
     verdict: str
     seed: int
     game_scores: tuple[GameScores, ...]
+    machine_tables: tuple[MachineTable, ...] = ()
 
     def places(self) -> dict[str, tuple[int, str]]:
         """The number of each run's set, from 1, and its group, by its name; without runs that only repeat another."""

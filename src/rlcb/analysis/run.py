@@ -12,10 +12,12 @@ import numpy as np
 
 from rlcb.analysis.evaluations import Evaluations
 from rlcb.analysis.history import History
+from rlcb.analysis.machines import cores_used, machine_of, nodes_of, own_machine
 from rlcb.analysis.untrusted import number, plain, section
 from rlcb.files import read_regular
 
 FINAL_UPDATES = 10  # updates that the final FPS is measured over
+MEASURES = ("PSS", "RSS")  # of memory
 WINDOW = 100  # episodes that a logged mean is over, once there are so many
 
 
@@ -33,9 +35,11 @@ class RunMetrics:
     final_reward: float | None = None
     final_reward_std: float | None = None
     best_reward: float | None = None
+    final_episode_length: float | None = None
     num_episodes: float | None = None
     peak_memory_gb: float | None = None
     average_memory_gb: float | None = None
+    peak_gpu_memory_gb: float | None = None
     cpu_percent: float | None = None
     worker_restarts: float | None = None
 
@@ -74,13 +78,15 @@ class Run:
     seed: int | None
     num_envs: int | None
     num_workers: int
-    num_threads: int | None  # of each process
+    num_learners: int | None  # processes that learn beside those that act; None where it is not recorded
+    num_threads: int | None  # of each process that learns
     config: dict[str, Any]
     hardware: dict[str, Any]
     status: str  # finished, unfinished or failed
     reason: str  # why it is not finished
     ended: float  # seconds since the epoch
     metrics: RunMetrics
+    memory_measure: str  # PSS or RSS; empty where it is not recorded
     time_shares: dict[str, float]
     history: History
     evaluations: Evaluations
@@ -103,9 +109,18 @@ class Run:
         budget = "unknown budget" if steps is None else f"{steps:,.0f} steps"
         if hours:
             budget = f"{hours:g} hour{'' if hours == 1 else 's'}"
-        cpu, cores = plain(self.hardware.get("cpu")), number(self.hardware.get("usable_cores"))
-        machine = f"{cpu}, {cores:.0f} cores" if cpu and cores else cpu
-        return Task(self.game, levels, budget, machine, self.status != "unfinished")
+        return Task(self.game, levels, budget, machine_of(self.hardware), self.status != "unfinished")
+
+    @property
+    def own_machine(self) -> str:
+        """The machine where it was started, which is where it ran, unless it ran on a cluster."""
+        return own_machine(self.hardware)
+
+    @property
+    def cores(self) -> int | None:
+        """Cores that it could keep busy; None where that is not recorded."""
+        nodes = nodes_of(self.hardware)
+        return cores_used(self.hardware, self.num_workers, self.num_learners, self.num_threads, nodes)
 
     @property
     def device(self) -> str:
@@ -123,6 +138,7 @@ def metrics_of_history(history: History) -> dict[str, float | None]:
     known = np.isfinite(history.reward)
     rewards, settled = history.reward[known], history.reward[known & (history.episodes >= WINDOW)]
     memory = history.memory_gb[np.isfinite(history.memory_gb)]
+    lengths = history.length[np.isfinite(history.length)]
     return {
         "duration_hours": seconds / 3600,
         "total_timesteps": steps,
@@ -133,6 +149,7 @@ def metrics_of_history(history: History) -> dict[str, float | None]:
         "final_reward": float(rewards[-1]) if len(rewards) else None,
         "final_reward_std": number(float(history.reward_std[-1])),
         "best_reward": float(settled.max()) if len(settled) else None,
+        "final_episode_length": float(lengths[-1]) if len(lengths) else None,
         "num_episodes": number(float(history.episodes[-1])),
         "peak_memory_gb": float(memory.max()) if len(memory) else None,
         "average_memory_gb": float(memory.mean()) if len(memory) else None,

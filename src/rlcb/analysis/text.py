@@ -2,13 +2,22 @@
 
 from collections.abc import Sequence
 
-from rlcb.analysis.metrics import METRIC
-from rlcb.analysis.records import NOT_SHOWN, ComparableSet, Excluded, Group, Pair
+from rlcb.analysis.metrics import METRIC, NEEDS_ONE_MEASURE
+from rlcb.analysis.records import NOT_SHOWN, ComparableSet, Excluded, Group, MachineTable, Pair, Speedup
 from rlcb.analysis.statistics import Interval
 from rlcb.analysis.untrusted import plain
+from rlcb.analysis.work import unequal_work, work_differences
 
-_WORK = ("num_envs", "n_steps", "batch_size", "n_epochs", "network", "micro_batch_size")
 _ENOUGH_SEEDS = 5
+NO_WINNER = (
+    "No winner: the machines differ, so a difference in speed or memory may be theirs; nothing is tested across them. "
+    "Speed-up is over sequential runs on the same machine, of a cluster on the machine that it was used from."
+)
+MEASURES = {
+    "PSS": "memory is PSS: a page that several processes share counts once, divided among them",
+    "RSS": "memory is RSS: a page that several processes share counts in each of them",
+    "": "how memory was measured is not recorded; earlier versions measured RSS",
+}
 
 
 def number_text(value: float | None, form: str) -> str:
@@ -60,17 +69,41 @@ def counted(count: float, noun: str) -> str:
     return f"{count:g} {noun}{'' if count == 1 else 's'}"
 
 
+def sentence(text: str) -> str:
+    """A phrase as a sentence."""
+    return f"{text[:1].upper()}{text[1:]}."
+
+
 def listed(names: Sequence[str]) -> str:
     """Names as in a sentence: a, b and c."""
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
-def verdict_overall(sets: Sequence[ComparableSet], excluded: Sequence[Excluded]) -> str:
-    """The main set's verdict, and how many runs are not part of it."""
+def metric_title(one: ComparableSet, metric: str) -> str:
+    """The title of a metric in a set's tables; memory is named with its measure: Peak memory (GB, PSS)."""
+    title = METRIC[metric].title
+    known = metric in NEEDS_ONE_MEASURE and one.memory_measure in MEASURES and one.memory_measure
+    return f"{title[:-1]}, {known})" if known else title
+
+
+def efficiency_text(found: Speedup | None) -> str:
+    """Speed-up per core in percent, with the cores that it is computed from."""
+    if found is None:
+        return "-"
+    if found.efficiency is None:
+        return "n/a (cores not recorded)" if not found.cores or not found.baseline_cores else "n/a"
+    return f"{100 * found.efficiency:.0f} % ({found.cores} against {found.baseline_cores})"
+
+
+def verdict_overall(
+    sets: Sequence[ComparableSet], excluded: Sequence[Excluded], across: Sequence[MachineTable] = ()
+) -> str:
+    """The main set's verdict, how many runs are not part of it, and whether those of other machines are shown."""
     if not excluded:
         return sets[0].verdict
     others = f"{counted(len(excluded), 'run')} {'are' if len(excluded) > 1 else 'is'} not part of this comparison"
-    return f"{sets[0].verdict} {others}; the reasons are listed."
+    shown = " Runs of the same task on different machines are shown side by side, without a winner." if across else ""
+    return f"{sets[0].verdict} {others}; the reasons are listed.{shown}"
 
 
 def verdict_on(one: ComparableSet) -> str:
@@ -87,8 +120,8 @@ def verdict_on(one: ComparableSet) -> str:
         sentences.append(f"{groups[0].label} is alone, there is nothing to compare it with: {', '.join(alone)}.")
     else:
         sentences += [_on_metric(one, groups, name) for name in ("average_fps", reward)]
-    caveat = _caveat(groups)
-    return " ".join([*sentences, caveat] if caveat else sentences)
+    caveats = (_caveat(groups), _unequal(groups))
+    return " ".join([*sentences, *(caveat for caveat in caveats if caveat)])
 
 
 def _on_metric(one: ComparableSet, groups: Sequence[Group], metric: str) -> str:
@@ -141,6 +174,15 @@ def _caveat(groups: Sequence[Group]) -> str:
     return ""
 
 
+def _unequal(groups: Sequence[Group]) -> str:
+    """Whether groups do not do the same work, in a sentence; empty if they do."""
+    if len(groups) == 2:
+        unlike = work_differences(groups[0].runs[0], groups[1].runs[0])
+        return f"Not the same work ({groups[0].label} / {groups[1].label}): {unlike}." if unlike else ""
+    found = unequal_work([(group.label, group.runs[0]) for group in groups])
+    return "Not all groups do the same work; the notes say where." if found else ""
+
+
 def notes_on(one: ComparableSet) -> tuple[str, ...]:
     """What limits the conclusions from a set: failures, missing values, unequal work, few seeds, other versions."""
     notes = []
@@ -151,7 +193,14 @@ def notes_on(one: ComparableSet) -> tuple[str, ...]:
         unknown = group.metrics["final_reward"].missing
         if unknown:
             notes.append(f"{group.label}: {unknown} of {len(group.runs)} runs finished no episode; they have no reward")
-        notes += _unequal_work(group, one.groups)
+    unlike = unequal_work([(group.label, group.runs[0]) for group in one.measured])
+    notes += [f"not the same work: {difference}" for difference in unlike]
+    for found in (group.speedup for group in one.measured):
+        if found and found.machine and found.unequal_work:
+            notes.append(f"not the same work as {found.over}: {found.unequal_work}")
+    if one.memory_measure not in MEASURES:
+        measures = (f"{group.memory_measure or 'not recorded'} ({group.label})" for group in one.measured)
+        notes.append(f"memory was not measured alike and cannot be compared: {', '.join(measures)}")
     if any(1 < len(group.runs) < _ENOUGH_SEEDS for group in one.groups):
         notes.append("with fewer than 5 seeds bootstrap intervals of a group are too narrow: judge by the pairs")
     versions = sorted({_versions(group) for group in one.measured})
@@ -160,18 +209,10 @@ def notes_on(one: ComparableSet) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _unequal_work(group: Group, groups: Sequence[Group]) -> list[str]:
-    """The settings of a group that make its speed-up a comparison of unequal work."""
-    base = next((other for other in groups if group.speedup and other.label == group.speedup.baseline), None)
-    if not base:
-        return []
-    pairs = [(key, group.settings.get(key), base.settings.get(key)) for key in _WORK]
-    unequal = [f"{key} {mine}, not {theirs}" for key, mine, theirs in pairs if mine != theirs]
-    return [f"{group.label}: not the same work as {base.label}: {', '.join(unequal)}"] if unequal else []
-
-
 def _versions(group: Group) -> str:
     versions = group.runs[0].hardware.get("versions")
     if not isinstance(versions, dict):
         return "unknown"
-    return ", ".join(f"{plain(name)} {plain(version)}" for name, version in versions.items())
+    driver = plain(group.runs[0].hardware.get("gpu_driver"))
+    named = {**versions, **({"GPU driver": driver} if driver else {})}
+    return ", ".join(f"{plain(name)} {plain(version)}" for name, version in named.items())

@@ -5,7 +5,7 @@ import os
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import ray
@@ -23,6 +23,7 @@ from rlcb.comm.pool import NoRoom, PoolLost, WorkerHandle, WorkerPool
 from rlcb.config.registry import ALGORITHMS
 from rlcb.config.schema import Config
 from rlcb.execution.messages import ActorSetup, AsyncSetup
+from rlcb.hardware import Memory
 
 _LOOKS_EVERY = 1.0  # seconds between looks at the nodes
 _SILENT = 10.0  # seconds without an answer before a node counts as lost, or the head, or this machine's part
@@ -35,9 +36,11 @@ class _Node:
     name: str
     door: Address  # where its part of Ray listens
     cores: float
+    host: str
     alive: bool = True
     workers: int = 0  # the most it had at a time
-    peak_bytes: int = 0
+    threads: int = 0  # the most that its workers had together
+    peak: Memory = field(default_factory=Memory)
 
 
 class RayPool(WorkerPool):
@@ -68,8 +71,9 @@ class RayPool(WorkerPool):
         """See which nodes there are."""
         for entry in self._watch.nodes:
             cores = entry["Resources"].get("CPU", 0.0)
-            name = f"{entry['NodeManagerHostname']} ({entry['NodeID'][:6]})"
-            node = self._nodes.setdefault(entry["NodeID"], _Node(name, _door(entry), cores))
+            host = entry["NodeManagerHostname"]
+            name = f"{host} ({entry['NodeID'][:6]})"
+            node = self._nodes.setdefault(entry["NodeID"], _Node(name, _door(entry), cores, host))
             node.cores = cores or node.cores
             node.alive = entry["Alive"] and node.door not in self._watch.unreachable
 
@@ -111,34 +115,39 @@ class RayPool(WorkerPool):
                     worker.lose_node(f"its node {node.name} has not answered for {self._watch.patience:g} s")
 
     def _weigh(self) -> None:
-        """Remember the most memory that the workers of each node took together."""
+        """Remember the most threads and memory that the workers of each node had together."""
         for name, node in self._nodes.items():
             there = [worker for worker in self._workers if worker.place.node == name and not worker.ended]
             node.workers = max(node.workers, len(there))
-            node.peak_bytes = max(node.peak_bytes, sum(worker.memory for worker in there))
+            node.threads = max(node.threads, sum(worker.place.threads for worker in there))
+            memory = sum((worker.memory for worker in there), Memory())
+            node.peak = max(node.peak, memory, key=lambda one: one.rss if one.pss is None else one.pss)
             for worker in there:
                 worker.silent_for()  # asks for its memory, too
 
-    def usage(self) -> tuple[int, float]:
+    def usage(self) -> tuple[Memory, float]:
         """Memory and processor time of the workers, as they last told, unless they are in this process's tree."""
         if self._own:
-            return 0, 0.0
-        memory = sum(worker.memory for worker in self._workers)
+            return Memory(), 0.0
+        memory = sum((worker.memory for worker in self._workers), Memory())
         return memory, self._spent_before + sum(worker.cpu_seconds for worker in self._workers)
 
     def nodes(self) -> list[dict[str, Any]]:
-        """Every node that had something to do."""
+        """Every node that lives or had something to do; memory is PSS where its workers can tell it, else RSS."""
         self._weigh()
         return [
             {
                 "node": node.name,
+                "host": node.host,
                 "cores": node.cores,
+                "driver": name == self._here,
                 "workers": node.workers,
-                "peak_memory_gb": round(node.peak_bytes / 2**30, 3) if node.peak_bytes else None,
+                "threads": node.threads,
+                "peak_memory_gb": round((node.peak.pss or node.peak.rss) / 2**30, 3) if node.peak.rss else None,
                 "alive": node.alive,
             }
-            for node in self._nodes.values()
-            if node.workers
+            for name, node in self._nodes.items()
+            if node.workers or (node.alive and node.cores)
         ]
 
     # Starting

@@ -19,7 +19,8 @@ import ray
 
 from rlcb.comm.control import Control
 from rlcb.errors import WorkersLost
-from rlcb.hardware import package_version, prepare_process
+from rlcb.hardware import Memory, package_version, prepare_process
+from rlcb.run.resources import MemoryProbe
 
 if TYPE_CHECKING:
     from rlcb.execution.entry import WorkerContext
@@ -114,7 +115,7 @@ class Pulse:
     """How a worker is."""
 
     beat: int  # its heartbeat counter
-    memory: int  # bytes
+    memory: Memory
     cpu_seconds: float
     process: int  # number
     taken: int  # messages that have reached it
@@ -131,6 +132,7 @@ class WorkerActor:
         node = ray.util.get_node_ip_address()
         os.environ["GLOO_SOCKET_IFNAME"] = interface_of(node)
         self._role, self._index = role, index
+        self._memory = MemoryProbe(lambda: [psutil.Process()])
         self._mail, self._control = Mailbox(), Control(os.memfd_create("rlcb-control"), size)
         mine = versions()
         for name, version in expected.items():
@@ -173,10 +175,9 @@ class WorkerActor:
             self._control.next_generation()
         if stop:
             self._control.request_stop()
-        process = psutil.Process()
-        times = process.cpu_times()
+        times = psutil.Process().cpu_times()
         beat, (taken, left) = int(self._control.heartbeats[self._index]), self._mail.counts()
-        return Pulse(beat, process.memory_info().rss, times.user + times.system, os.getpid(), taken, left)
+        return Pulse(beat, self._memory(), times.user + times.system, os.getpid(), taken, left)
 
 
 @ray.remote(num_cpus=0)

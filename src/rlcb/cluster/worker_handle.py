@@ -27,6 +27,7 @@ from rlcb.comm.control import Control
 from rlcb.comm.pool import WorkerDied, WorkerHandle
 from rlcb.comm.tickets import Filled, Ticket
 from rlcb.errors import RlcbError
+from rlcb.hardware import Memory
 
 _PULSE_EVERY = 1.0  # seconds
 _REPEAT_AFTER = 3.0  # seconds without a sign that a message has arrived
@@ -173,9 +174,9 @@ class RayWorker(WorkerHandle):
             self.note_beat(self._pulse.beat)
 
     @property
-    def memory(self) -> int:
-        """Bytes that its process takes, as far as is known."""
-        return self._pulse.memory if self._pulse else 0
+    def memory(self) -> Memory:
+        """What its process takes, as far as is known."""
+        return self._pulse.memory if self._pulse else Memory()
 
     @property
     def cpu_seconds(self) -> float:

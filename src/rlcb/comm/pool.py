@@ -17,6 +17,7 @@ from typing import Any
 
 from rlcb.comm.control import Control
 from rlcb.errors import RlcbError
+from rlcb.hardware import Memory
 
 _ENTRY = "rlcb.execution.entry"  # the program that every worker process runs
 
@@ -164,14 +165,14 @@ class WorkerPool:
     def check(self) -> None:
         """See whether what the workers run on is still there; PoolLost if it is not."""
 
-    def usage(self) -> tuple[int, float]:
-        """Bytes and processor seconds of the workers that are not in this process's tree."""
-        return 0, 0.0
+    def usage(self) -> tuple[Memory, float]:
+        """Memory and processor seconds of the workers that are not in this process's tree."""
+        return Memory(), 0.0
 
     def cores(self) -> int | None:
         """Cores that the workers may use in all; None: this process's own."""
         return None
 
     def nodes(self) -> list[dict[str, Any]]:
-        """The machines other than this one, with how many workers each has had and the most memory they took there."""
+        """The nodes of a cluster: cores, the most workers and threads each has had, the most memory they took there."""
         return []

@@ -83,6 +83,10 @@ class EpisodeStatistics:
         recent = self.recent_returns
         return (float(np.mean(recent)), float(np.std(recent))) if recent else None
 
+    def recent_length(self) -> float | None:
+        """Mean length of the same episodes in steps."""
+        return sum(self.recent_lengths) / len(self.recent_lengths) if self.recent_lengths else None
+
     def state(self) -> dict[str, Any]:
         """Everything as plain lists and numbers."""
         return {

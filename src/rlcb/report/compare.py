@@ -13,6 +13,7 @@ from rlcb.analysis.plots import COLOURS, MOST_CURVES, as_image, figure_four_pane
 from rlcb.analysis.records import Comparison
 from rlcb.analysis.run import Run
 from rlcb.analysis.statistics import Interval
+from rlcb.analysis.text import MEASURES
 from rlcb.analysis.untrusted import plain
 from rlcb.console import warn
 from rlcb.errors import ResourceError
@@ -109,8 +110,10 @@ def runs_csv(comparison: Comparison, runs: Sequence[Run]) -> str:
         row: dict[str, Any] = {"run": run.name, "set": order or "", "group": label}
         row |= {"algorithm": run.algorithm, "mode": run.mode, "env": run.env, "levels": run.task.levels}
         row |= {"seed": run.seed, "status": run.status, "reason": run.reason, **vars(run.metrics)}
+        row |= {"memory_measure": run.memory_measure, "machine": run.task.machine, "cores": run.cores}
         for levels in ("train", "unseen"):
-            row[f"evaluation_{levels}"] = run.evaluations.mean_reward(run.env, levels, policy)
+            played = run.evaluations.find(run.env, levels, policy)
+            row[f"evaluation_{levels}"] = played.mean_reward if played else None
         rows.append({**row, "problems": "; ".join(run.problems)})
     return _csv(rows)
 
@@ -122,4 +125,4 @@ def _csv(rows: Sequence[dict[str, Any]]) -> str:
 
 def comparison_text(comparison: Comparison) -> str:
     """The verdict, tables, pairs, and which runs are not compared."""
-    return render("comparison.txt", comparison=comparison, metrics=METRICS)
+    return render("comparison.txt", comparison=comparison, metrics=METRICS, measures=MEASURES)

@@ -10,6 +10,8 @@ from typing import Any
 
 import yaml
 
+from rlcb.analysis.grouping import shown_config
+from rlcb.analysis.machines import gpus_of, machine_of, nodes_of
 from rlcb.analysis.plots import MOST_CURVES
 from rlcb.analysis.records import ComparableSet, Comparison
 from rlcb.analysis.run import Run
@@ -23,7 +25,8 @@ _MOST_DRAWN = 16  # sets with pictures: as many as there are games
 _MOST_VERDICTS = 4
 _MOST_NAMED = 5  # runs with the same reason
 _MOST_MACHINES = 6
-_OF_THE_RUN = ("num_workers", "num_threads", "device")  # part of `hardware`, but not of the machine
+# Part of `hardware`, but not of the machine; nodes are shown by their names and cores alone.
+_OF_THE_RUN = ("num_workers", "num_learners", "num_threads", "device", "gpu", "gpu_memory_gb", "nodes")
 _GLOSSARY = Path(__file__).with_name("templates") / "glossary.yaml"
 
 
@@ -46,6 +49,9 @@ def make_document(comparison: Comparison, origin: Origin) -> Document:
     if len(sets) > 1:
         overview = (tables.set_table(sets), *(tables.game_table(scores) for scores in comparison.game_scores))
         sections.append(Section("Overview", "overview", overview))
+    if comparison.machine_tables:
+        across = tuple(tables.machine_table(comparison, table) for table in comparison.machine_tables)
+        sections.append(Section("The same task on different machines", "machines", across, short="Side by side"))
     # With more curves and sets each one shows less, so that the page stays small enough to open.
     num_curves = sum(min(len(one.groups), MOST_CURVES) for one in sets[:_MOST_DRAWN])
     points = max(40, min(200, 9000 // max(1, num_curves)))
@@ -84,7 +90,8 @@ def _verdict(comparison: Comparison) -> Iterator[Block]:
         yield Text("lead", one.verdict)
     lost = sum(item.reason.startswith(("failed", "unfinished", "repeats")) for item in comparison.excluded)
     also = f" {counted(lost, 'run')} failed, did not finish or repeat another one." if lost else ""
-    yield Text("paragraph", f"These {len(finished)} sets of runs are not comparable with each other.{also}")
+    across = " What ran on different machines is shown side by side below." if comparison.machine_tables else ""
+    yield Text("paragraph", f"These {len(finished)} sets of runs are not comparable with each other.{across}{also}")
 
 
 def _set_sections(
@@ -131,7 +138,7 @@ def _settings(sets: Sequence[ComparableSet]) -> Iterator[Section]:
     for order, one in enumerate(sets, 1):
         blocks = list(tables.difference_blocks(one))
         for group in one.measured:
-            config = yaml.safe_dump(group.runs[0].config, sort_keys=False, allow_unicode=True)
+            config = yaml.safe_dump(shown_config(group.runs[0]), sort_keys=False, allow_unicode=True)
             text = re.sub(r"[^\n\x20-\x7e\xa0-\uffff]", "?", config)
             blocks.append(Text("code", text, f"{group.label}: all settings (seed {group.runs[0].seed})"))
         title, anchor = (f"{order}. {one.title}", f"settings-{order}") if several else ("Settings", "settings")
@@ -174,12 +181,13 @@ def _runs_table(comparison: Comparison, runs: Sequence[Run]) -> Table:
                 "Status": run.status,
                 "Steps": number_text(run.metrics.total_timesteps, ",.0f"),
                 "Final reward": with_minus(number_text(run.metrics.final_reward, ".2f")),
+                "Episode length": number_text(run.metrics.final_episode_length, ",.0f"),
                 "Average FPS": number_text(run.metrics.average_fps, ",.0f"),
                 "Remarks": "; ".join(text for text in (run.reason, *run.problems) if text) or "–",
             }
         )
     caption = "Every run that could be read; runs.csv has more of each."
-    return make_table(caption, rows, "lrlrlrrrl" if several else "llrlrrrl")
+    return make_table(caption, rows, "lrlrlrrrrl" if several else "llrlrrrrl")
 
 
 def _machine_table(runs: Sequence[Run]) -> Table:
@@ -187,15 +195,21 @@ def _machine_table(runs: Sequence[Run]) -> Table:
     machines: dict[str, tuple[dict[str, Any], int]] = {}
     for run in runs:
         facts = {name: value for name, value in run.hardware.items() if name not in _OF_THE_RUN}
+        if gpus := gpus_of(run.hardware):
+            facts["gpus"] = gpus
+        if nodes_of(run.hardware):
+            facts["cluster"] = machine_of(run.hardware)
         key = json.dumps(facts, sort_keys=True, default=str)
         machines[key] = (facts, machines.get(key, (facts, 0))[1] + 1)
     shown = list(machines.values())[:_MOST_MACHINES]
     described = [_described(facts) if facts else {} for facts, _ in shown]
     rows = [
-        (Cell(name), *(Cell(facts.get(name) or "not recorded") for facts in described))
-        for name in dict.fromkeys(name for facts in described for name in facts)
+        (Cell(name), *(Cell(facts.get(name) or ("–" if name == "Nodes" else "not recorded")) for facts in described))
+        for name in sorted(dict.fromkeys(name for facts in described for name in facts), key="Nodes".__ne__)
     ]
     caption = "Where the runs ran, as they recorded it."
+    if any("cluster" in facts for facts, _ in shown):
+        caption += " Of a cluster: its nodes, and the machine that it was used from."
     if len(machines) > len(shown):
         caption += f" The first {len(shown)} of {len(machines)} descriptions."
     heads = ("", *(counted(count, "run") for _, count in shown))
@@ -211,12 +225,16 @@ def _described(facts: dict[str, Any]) -> dict[str, str]:
     code = re.fullmatch(r"(.+)\+g([0-9a-f]+)(\.dirty)?", program)
     if code:
         program = f"{code[1]}, commit {code[2]}" + (", with uncommitted changes" if code[3] else "")
+    cluster, driver = plain(facts.get("cluster")), plain(facts.get("gpu_driver"))
+    gpus = ", ".join(gpus_of(facts)) or ("none" if "gpus" in facts else "")
     kinds = [kind for kind in ("physical", "logical", "usable") if number(facts.get(f"{kind}_cores")) is not None]
     return {
+        **({"Nodes": cluster} if cluster else {}),
         "Processor": plain(facts.get("cpu")),
         "Cores": ", ".join(f"{facts[f'{kind}_cores']} {kind}" for kind in kinds),
         "Quota": f"{quota:g} cores" if quota else "none",
         "Memory": f"{memory:g} GB" if memory else "",
+        "GPU": f"{gpus}, driver {driver}" if driver else gpus,
         "Instruction sets": ", ".join(plain(name) for name in sets) if isinstance(sets, list) else "",
         "System": plain(facts.get("platform")),
         "Python": plain(facts.get("python")),

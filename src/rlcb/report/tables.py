@@ -4,13 +4,29 @@ from collections.abc import Callable, Iterator, Sequence
 
 from rlcb.analysis.grouping import setting_text
 from rlcb.analysis.metrics import METRIC
-from rlcb.analysis.records import NOT_SHOWN, ComparableSet, GameScores, Group, Pair
+from rlcb.analysis.records import NOT_SHOWN, ComparableSet, Comparison, GameScores, Group, MachineTable, Pair
 from rlcb.analysis.statistics import Interval
-from rlcb.analysis.text import interval_text, known_seeds, listed, metric_text, number_text, p_text, with_minus
+from rlcb.analysis.text import (
+    MEASURES,
+    efficiency_text,
+    interval_text,
+    known_seeds,
+    listed,
+    metric_text,
+    metric_title,
+    number_text,
+    p_text,
+    sentence,
+    with_minus,
+)
 from rlcb.analysis.untrusted import plain
 from rlcb.report.document import Block, Cell, Row, Table, Text, make_table
 
 _EVALUATION = ("evaluation_train", "evaluation_unseen", "generalization_gap")
+_LENGTHS = {
+    "Episode length, training levels": "evaluation_train_length",
+    "Episode length, unseen levels": "evaluation_unseen_length",
+}
 _MOST_DIFFERENCES = 12  # settings beside each other
 Columns = dict[str, str | Callable[[Group], Cell]]  # the name of a metric, or what makes the cell of a group
 
@@ -18,11 +34,18 @@ Columns = dict[str, str | Callable[[Group], Cell]]  # the name of a metric, or w
 def summary_table(one: ComparableSet) -> Table:
     """A row for each group with the most important metrics."""
     evaluated = [name for name in _EVALUATION if any(group.metrics[name].n for group in one.groups)]
-    speedups = [f" Speed-up of {group.label}: over {group.speedup.baseline}." for group in one.groups if group.speedup]
+    speedups = [f" Speed-up of {group.label}: over {group.speedup.over}." for group in one.groups if group.speedup]
     columns: Columns = {"Seeds": _seeds, "Final reward": "final_reward", "Final reward, IQM": _reward_iqm}
-    columns |= {"Average FPS": "average_fps", **({"Speed-up": _speedup} if speedups else {})}
-    columns |= {METRIC[name].title: name for name in ("peak_memory_gb", *evaluated)}
-    caption = "Means over seeds with 95 % intervals in brackets." + "".join(speedups)
+    columns |= {"Episode length": "final_episode_length", "Average FPS": "average_fps"}
+    columns |= {"Speed-up": _speedup, "Efficiency per core": _efficiency} if speedups else {}
+    gpu = ("peak_gpu_memory_gb",) if any(group.metrics["peak_gpu_memory_gb"].n for group in one.groups) else ()
+    columns |= {metric_title(one, name): name for name in ("peak_memory_gb", *gpu, *evaluated)}
+    caption = (
+        "Means over seeds with 95 % intervals in brackets. Episode length: mean of the last 100 episodes, in steps."
+    )
+    caption += "".join(speedups) + (" Efficiency: speed-up per core, and the cores of both." if speedups else "")
+    caption += f" {sentence(MEASURES[one.memory_measure])}" if one.memory_measure in MEASURES else ""
+    caption += " GPU memory: the most that PyTorch’s allocator held in the learning process." if gpu else ""
     if evaluated:
         caption += f" Evaluation with {one.evaluation_policy} actions."
     return _group_table(caption, one, columns)
@@ -32,6 +55,7 @@ def evaluation_table(one: ComparableSet) -> Table:
     """Evaluated rewards and the gap between training levels and unseen ones."""
     columns: Columns = {"Seeds": lambda group: Cell(str(max(group.metrics[name].n for name in _EVALUATION)))}
     columns |= dict(zip(("Training levels", "Unseen levels", "Gap"), _EVALUATION, strict=True))
+    columns |= {title: name for title, name in _LENGTHS.items() if any(group.metrics[name].n for group in one.groups)}
     caption = f"Mean reward per episode of the trained policies, {one.evaluation_policy} actions, with 95 % intervals "
     return _group_table(caption + "over seeds. Gap: training minus unseen levels, seed by seed.", one, columns)
 
@@ -65,6 +89,30 @@ def difference_blocks(one: ComparableSet) -> Iterator[Block]:
     yield make_table("Settings in which groups differ.", rows)
     if others := keys[_MOST_DIFFERENCES:]:
         yield Text("paragraph", f"They differ further in: {', '.join(map(plain, others))}.")
+
+
+def machine_table(comparison: Comparison, table: MachineTable) -> Table:
+    """A row for each group on each machine, without a winner."""
+    rows = []
+    for number in table.sets:
+        one = comparison.sets[number - 1]
+        for group in one.measured:
+            row = {"Machine": Cell(one.machine or "unknown"), "Group": Cell(group.label, group=True)}
+            row |= {"Seeds": _seeds(group), "Average FPS": _deviation_cell(group, "average_fps")}
+            row |= {"Speed-up": _speedup(group), "Efficiency per core": _efficiency(group)}
+            row |= {"Peak memory (GB)": _deviation_cell(group, "peak_memory_gb", group.memory_measure)}
+            row |= {"Final reward": _deviation_cell(group, "final_reward")}
+            rows.append({**row, "Episode length": _deviation_cell(group, "final_episode_length")})
+    task = ", ".join(text for text in (table.env, table.levels, table.budget) if text)
+    caption = f"{task} on different machines: means ± standard deviations over seeds. {table.why}"
+    return make_table(caption, rows, "ll" + "r" * (len(rows[0]) - 2))
+
+
+def _deviation_cell(group: Group, metric: str, more: str = "") -> Cell:
+    """A mean with its standard deviation over seeds."""
+    text, deviation = with_minus(metric_text(group, metric)), group.metrics[metric].std
+    spread = "" if deviation is None else f"± {deviation:{METRIC[metric].form}}"
+    return Cell(text, "\n".join(part for part in (spread, known_seeds(group, metric), more) if part))
 
 
 def set_table(sets: Sequence[ComparableSet]) -> Table:
@@ -202,6 +250,11 @@ def _seeds(group: Group) -> Cell:
 def _reward_iqm(group: Group) -> Cell:
     reward = group.metrics["final_reward"]
     return _interval_cell(number_text(reward.iqm, ".2f"), reward.iqm_interval, ".2f")
+
+
+def _efficiency(group: Group) -> Cell:
+    text, _, cores = efficiency_text(group.speedup).partition(" (")
+    return Cell("–" if text == "-" else text, f"({cores}" if cores else "")
 
 
 def _speedup(group: Group) -> Cell:

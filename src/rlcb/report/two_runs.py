@@ -7,8 +7,11 @@ from pathlib import Path
 from rlcb.analysis.comparison import compare
 from rlcb.analysis.grouping import differences
 from rlcb.analysis.load import find_runs, is_run, load_run, load_runs
+from rlcb.analysis.machines import efficiency
 from rlcb.analysis.plots import IMAGE_FORMATS, as_image, figure_four_panels
 from rlcb.analysis.run import Run
+from rlcb.analysis.text import number_text
+from rlcb.analysis.work import work_differences
 from rlcb.console import note, warn
 from rlcb.errors import UsageError
 from rlcb.files import write_whole
@@ -16,6 +19,8 @@ from rlcb.report.compare import make_folder
 from rlcb.report.document import render
 
 _MODES = ("sequential", "parallel")
+_HARDWARE = "other hardware"
+_MACHINES = "Different machines: shown side by side without a winner, because a difference may be that of the machines"
 _ONE_SEED = "One seed each: intervals of the differences are n/a; rlcb compare takes any number of runs"
 
 
@@ -35,14 +40,23 @@ def compare_two(sequential: str | None, parallel: str | None, newest: Path | Non
             warn(f"{run.name}: used, but {'; '.join(run.problems)}")
     make_folder(output.parent)
     sets, remarks = compare(list(runs.values())).sets, _remarks(runs)
-    title = sets[0].title if len(sets) == 1 else "; ".join(remarks)
+    title = sets[0].title if len(sets) == 1 else _title(runs)
     picture = figure_four_panels([group for one in sets for group in one.groups], title)
     report = output.with_name("comparison_report.txt")
     write_whole(output, as_image(picture, output.suffix.lower()))
     table, text = two_run_texts(runs, {mode: given[mode] or run.name for mode, run in runs.items()})
     write_whole(report, text.encode())
-    print(table, *remarks, f"Written: {output}", f"Written: {report}", sep="\n", flush=True)
+    print(table, *_details(runs), *remarks, f"Written: {output}", f"Written: {report}", sep="\n", flush=True)
     return 0
+
+
+def _title(runs: Mapping[str, Run]) -> str:
+    """The title of a picture of runs that differ in more than their mode."""
+    unlike = [item for item in _incomparable(runs) if not item.startswith(_HARDWARE)]
+    machines = (f"{mode} on {run.task.machine or 'an unknown machine'}" for mode, run in runs.items())
+    first = next(iter(runs.values())).task
+    same = ", ".join(part for part in (first.env, first.levels, first.budget) if part)
+    return "; ".join(f"Not comparable: {item}" for item in unlike) or f"{same}: {'; '.join(machines)}"
 
 
 def _named_run(mode: str, name: str) -> Run:
@@ -78,14 +92,47 @@ def two_run_texts(runs: Mapping[str, Run], directories: Mapping[str, str]) -> tu
     """The table on screen and comparison_report.txt; `directories`: those of the runs, as they were given."""
     gains, remarks = _gains(runs), [line for line in _remarks(runs) if line != _ONE_SEED]
     table = render("two_runs_table.txt", runs=runs, gains=gains)
-    return table, render("two_runs_report.txt", runs=runs, directories=directories, gains=gains, remarks=remarks)
+    values = {"runs": runs, "directories": directories, "gains": gains, "details": _details(runs), "remarks": remarks}
+    return table, render("two_runs_report.txt", **values)
+
+
+def _details(runs: Mapping[str, Run]) -> list[str]:
+    """What the documented table has no row for: machines, episode length, measure of memory, speed-up per core."""
+    found = [f"{mode.capitalize()} Machine: {run.task.machine or 'not recorded'}" for mode, run in runs.items()]
+    for title, name, form, unit in (
+        ("Episode Length", "final_episode_length", ",.0f", " steps"),
+        ("Peak GPU Memory", "peak_gpu_memory_gb", ".2f", " GB"),
+    ):
+        values = [getattr(run.metrics, name) for run in runs.values()]
+        if any(value is not None for value in values):
+            found.append(f"{title}: {' / '.join(number_text(value, form) for value in values)}{unit}")
+    measures = [run.memory_measure or "not recorded" for run in runs.values()]
+    unequal = " (not measured alike: the values cannot be compared)" if len(set(measures)) > 1 else ""
+    found.append(f"Memory Measure: {' / '.join(dict.fromkeys(measures))}{unequal}")
+    ratio = _ratio(runs, "average_fps")
+    if ratio is not None and {run.device for run in runs.values()} == {"cpu"}:
+        cores = [runs[mode].cores for mode in _MODES]
+        per_core = efficiency(ratio, cores[1], cores[0])
+        known = (
+            "n/a (cores not recorded)"
+            if per_core is None
+            else f"{100 * per_core:.0f} % ({cores[1]} against {cores[0]})"
+        )
+        found.append(f"Efficiency per Core: {known}")
+    return found
 
 
 def _remarks(runs: Mapping[str, Run]) -> list[str]:
     """What limits the conclusions from the table."""
-    found = [f"Not comparable: {item}" for item in _incomparable(runs)]
+    first, *others = runs.values()
+    found = [f"Not comparable: {item}" for item in _incomparable(runs) if not item.startswith(_HARDWARE)]
+    if any(run.task.machine != first.task.machine for run in others):
+        found.append(_MACHINES)
+        used_from = f"the machine that the cluster was used from ({first.own_machine})"
+        found += [f"Speedup: over {used_from}"] if _ratio(runs, "average_fps") is not None else []
     found += [f"{run.label}, {run.status}: {run.reason}" for run in runs.values() if run.status != "finished"]
-    return found or ([_ONE_SEED] if len(runs) > 1 else [])
+    work = [f"Not the same work: {text}" for run in others if (text := work_differences(first, run))]
+    return found + work + ([_ONE_SEED] if others and not found else [])
 
 
 def _incomparable(runs: Mapping[str, Run]) -> list[str]:
@@ -100,13 +147,19 @@ def _gains(runs: Mapping[str, Run]) -> dict[str, str]:
     """Speed-up and efficiency gain, n/a unless the runs differ in nothing but mode and budget; empty for one run."""
     if len(runs) < 2:
         return {}
-    unlike = [item for item in _incomparable(runs) if not item.startswith("other budget")]
-    ratios: list[float | None] = []
-    for name in ("average_fps", "timesteps_per_hour"):
-        below, above = (getattr(runs[mode].metrics, name) for mode in _MODES)
-        ratios.append(above / below if above and below and not unlike else None)
-    speedup, gain = ratios
+    speedup, gain = _ratio(runs, "average_fps"), _ratio(runs, "timesteps_per_hour")
     return {
         "speedup": "n/a" if speedup is None else f"{speedup:.2f}x",
         "gain": "n/a" if gain is None else f"{100 * (gain - 1):.1f}%",
     }
+
+
+def _ratio(runs: Mapping[str, Run], metric: str) -> float | None:
+    """Parallel over sequential, on one machine, or on a cluster over the machine that it was used from."""
+    if len(runs) < 2:
+        return None
+    unlike = [item for item in _incomparable(runs) if not item.startswith("other budget")]
+    if runs["parallel"].own_machine == runs["sequential"].task.machine:
+        unlike = [item for item in unlike if not item.startswith(_HARDWARE)]
+    below, above = (getattr(runs[mode].metrics, metric) for mode in _MODES)
+    return above / below if above and below and not unlike else None

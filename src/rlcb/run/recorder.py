@@ -15,7 +15,7 @@ from rlcb.run.checkpoint import from_content, load_newest, prune, save_checkpoin
 from rlcb.run.directory import RunDirectory
 from rlcb.run.history import Metrics, write_columns
 from rlcb.run.metrics import MetricsWriter, want_tensorboard
-from rlcb.run.resources import ResourceMeter
+from rlcb.run.resources import ResourceMeter, gpu_memory
 from rlcb.run.state import Progress, RunState, RunTotals, UpdateReport
 from rlcb.run.summary import Outcome, summary_block, write_summaries
 
@@ -102,7 +102,7 @@ class Recorder:
     def _metrics(self, reports: list[UpdateReport], steps: int) -> Metrics:
         """The line of one update, under the names that docs/metrics.md explains; times are means over the workers."""
         first = reports[0]
-        recent, lengths = self.episodes.recent(), self.episodes.recent_lengths
+        recent = self.episodes.recent()
         spent = {name: sum(report.seconds[name] for report in reports) / len(reports) for name in first.seconds}
         assert self._meter is not None
         memory, cpu = self._meter.sample()
@@ -112,7 +112,7 @@ class Recorder:
             "time": round(first.now, 4),
             "rollout/ep_reward_mean": recent[0] if recent else None,
             "rollout/ep_reward_std": recent[1] if recent else None,
-            "rollout/ep_len_mean": sum(lengths) / len(lengths) if lengths else None,
+            "rollout/ep_len_mean": self.episodes.recent_length(),
             "rollout/episodes": self.episodes.num_episodes,
             "time/fps": steps / first.elapsed,
             **{f"time/{name}_seconds": round(value, 4) for name, value in spent.items()},
@@ -173,7 +173,7 @@ class Recorder:
             progress=self._progress,
             episodes=self.episodes,
             history=self._writer.totals,
-            resources=(self._meter or self._new_meter()).totals(),
+            resources={**(self._meter or self._new_meter()).totals(), **gpu_memory(self._plan.device)},
             plan=self._plan,
             worker_restarts=self.worker_restarts,
             nodes=self._pool.nodes() if self._pool else [],

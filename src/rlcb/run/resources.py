@@ -1,64 +1,124 @@
-"""Memory and processor time of the whole process tree."""
+"""Memory and processor time of the whole process tree; memory on the GPU."""
 
-import resource
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import psutil
 
-from rlcb.hardware import usable_cpus
+from rlcb.hardware import Memory, memory_of, usable_cpus
 
 _AT_ONCE = 0.25  # seconds
+_SHARE = 0.01  # of one core that looking at memory may take
+MEASURES = ("pss", "rss")  # how memory can be measured, the better one first
+
+
+class MemoryProbe:
+    """Memory of some processes, looked at again only when that costs little in relation to the time since."""
+
+    def __init__(self, processes: Callable[[], Iterable[psutil.Process]]):
+        self._processes, self._latest, self._due = processes, Memory(), 0.0
+
+    def __call__(self) -> Memory:
+        """Their memory, as it was at the last look or is now."""
+        if time.monotonic() >= self._due:
+            before, found = time.thread_time(), Memory()
+            for process in self._processes():
+                try:
+                    found += memory_of(process)
+                except psutil.NoSuchProcess:  # it ended between listing and asking
+                    continue
+            self._latest = found
+            self._due = time.monotonic() + (time.thread_time() - before) / _SHARE
+        return self._latest
 
 
 class ResourceMeter:
     """Samples the tree when asked and remembers peak and mean."""
 
-    def __init__(self, elsewhere: Callable[[], tuple[int, float]] = lambda: (0, 0.0), cores: int | None = None):
-        """`elsewhere`: bytes and processor seconds of processes on other machines; `cores`: usable ones in all."""
+    def __init__(
+        self, elsewhere: Callable[[], tuple[Memory, float]] = lambda: (Memory(), 0.0), cores: int | None = None
+    ):
+        """`elsewhere`: memory and processor seconds of processes on other machines; `cores`: usable ones in all."""
         self._process, self._elsewhere = psutil.Process(), elsewhere
+        self._probe = MemoryProbe(self._tree)
         self._started = self._last = time.perf_counter()
-        self._cpu_at_last, self._busy = self._usage()[1], 0.0
+        self._cpu_at_last, self._busy = self._seconds() + elsewhere()[1], 0.0
         self._cores = cores or usable_cpus()
-        self.peak_bytes = 0
-        self._sum_bytes, self._samples = 0, 0
+        self.measure = "pss"  # until it is not known of some process
+        self._peak, self._sum = dict.fromkeys(MEASURES, 0), dict.fromkeys(MEASURES, 0)
+        self._samples = 0
         self._latest = (0.0, 0.0)
 
     def sample(self) -> tuple[float, float]:
-        """Memory in GB now, and the share of the usable cores busy since the last sample in percent.
+        """Memory in GB, and the share of the usable cores busy since the last sample in percent.
 
-        Looking at all processes takes milliseconds, so asking again at once gets the same answer.
+        Looking at all processes takes milliseconds, so asking again at once gets the same answer; memory costs more
+        and is that of the probe's last look.
         """
         if self._samples and time.perf_counter() - self._last < _AT_ONCE:
             return self._latest
-        used, cpu = self._usage()
-        self.peak_bytes = max(self.peak_bytes, used, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
-        self._sum_bytes += used
+        away, away_seconds = self._elsewhere()
+        memory, cpu = self._probe() + away, self._seconds() + away_seconds
+        used = {"rss": memory.rss, "pss": memory.pss or 0}
+        for name in MEASURES:
+            self._peak[name] = max(self._peak[name], used[name])
+            self._sum[name] += used[name]
+        if memory.pss is None:
+            self.measure = "rss"
         self._samples += 1
         now = time.perf_counter()
         busy = max(cpu - self._cpu_at_last, 0.0)  # a process that ended takes its time out of the sum
         share = busy / max(now - self._last, 1e-9) / self._cores
         self._last, self._cpu_at_last, self._busy = now, cpu, self._busy + busy
-        self._latest = used / 2**30, 100 * share
+        self._latest = used[self.measure] / 2**30, 100 * share
         return self._latest
 
-    def totals(self) -> dict[str, float | None]:
-        """Peak and mean memory in GB and the mean share of the usable cores in percent."""
+    def totals(self) -> dict[str, float | str | None]:
+        """Peak and mean memory in GB, how it was measured, and the mean share of the usable cores in percent."""
         elapsed = max(self._last - self._started, 1e-9)
         share = self._busy / elapsed / self._cores
+        peak, mean = self._peak[self.measure], self._sum[self.measure] / max(self._samples, 1)
         return {
-            "peak_memory_gb": round(self.peak_bytes / 2**30, 3) if self._samples else None,
-            "average_memory_gb": round(self._sum_bytes / self._samples / 2**30, 3) if self._samples else None,
+            "peak_memory_gb": round(peak / 2**30, 3) if self._samples else None,
+            "average_memory_gb": round(mean / 2**30, 3) if self._samples else None,
+            "memory_measure": self.measure if self._samples else None,
             "cpu_percent": round(100 * share, 1) if self._samples else None,
         }
 
-    def _usage(self) -> tuple[int, float]:
-        """Bytes and processor seconds of all processes up to now."""
-        used, seconds = self._elsewhere()
-        for process in (self._process, *self._process.children(recursive=True)):
+    def _tree(self) -> list[psutil.Process]:
+        return [self._process, *self._process.children(recursive=True)]
+
+    def _seconds(self) -> float:
+        """Processor seconds of the tree up to now."""
+        total = 0.0
+        for process in self._tree():
             try:
-                memory, times = process.memory_info().rss, process.cpu_times()
-            except psutil.NoSuchProcess:  # it ended between listing and asking
+                times = process.cpu_times()
+            except psutil.NoSuchProcess:
                 continue
-            used, seconds = used + memory, seconds + times.user + times.system
-        return used, seconds
+            total += times.user + times.system
+        return total
+
+
+def gpu_memory(device: str) -> dict[str, float]:
+    """The most memory that PyTorch took on the GPU in this process, in GB; empty for a run on CPU cores.
+
+    `peak_gpu_memory_gb`: held by its allocator, `peak_gpu_tensors_gb`: of that, in use by tensors; both without the
+    CUDA context, which the driver keeps beside it.
+    """
+    if device != "cuda":
+        return {}
+    import torch
+
+    held, used = torch.cuda.max_memory_reserved(), torch.cuda.max_memory_allocated()
+    return {"peak_gpu_memory_gb": round(held / 2**30, 3), "peak_gpu_tensors_gb": round(used / 2**30, 3)}
+
+
+def gpu_used(device: str) -> dict[str, str | float]:
+    """The GPU that this process works on and its memory in GB; empty for a run on CPU cores."""
+    if device != "cuda":
+        return {}
+    import torch
+
+    found = torch.cuda.get_device_properties(torch.cuda.current_device())
+    return {"gpu": found.name, "gpu_memory_gb": round(found.total_memory / 2**30, 1)}

@@ -13,6 +13,7 @@ from rlcb.files import write_json
 from rlcb.hardware import describe_machine
 from rlcb.run.directory import RunDirectory
 from rlcb.run.history import HistoryTotals, Metrics
+from rlcb.run.resources import gpu_used
 from rlcb.run.state import Progress
 
 
@@ -27,7 +28,7 @@ class Outcome:
     progress: Progress
     episodes: EpisodeStatistics
     history: HistoryTotals
-    resources: dict[str, float | None]
+    resources: dict[str, float | str | None]
     plan: Plan
     worker_restarts: int
     nodes: list[dict[str, Any]]  # of a cluster
@@ -61,6 +62,7 @@ def benchmark_metrics(run: RunDirectory, config: Config, outcome: Outcome) -> Me
         "performance": {
             **rewards,
             "average_reward_last_100_episodes": rewards["final_reward"],
+            "final_episode_length": outcome.episodes.recent_length(),
             "best_episode_reward": outcome.episodes.best_episode,
             "num_episodes": outcome.episodes.num_episodes,
         },
@@ -74,7 +76,9 @@ def benchmark_metrics(run: RunDirectory, config: Config, outcome: Outcome) -> Me
         "hardware": {
             **describe_machine(),
             "device": outcome.plan.device,
+            **gpu_used(outcome.plan.device),
             "num_workers": outcome.plan.num_workers,
+            "num_learners": outcome.plan.num_learners,
             "num_threads": outcome.plan.threads,
             **({"nodes": outcome.nodes} if outcome.nodes else {}),
         },
@@ -85,7 +89,7 @@ def benchmark_metrics(run: RunDirectory, config: Config, outcome: Outcome) -> Me
 def training_summary(metrics: Metrics) -> Metrics:
     """The content of training_summary.json, which repeats some of benchmark_metrics.json under its own names."""
     same = ("status", "duration_hours", "total_timesteps", "total_updates")
-    rewards = ("initial_reward", "final_reward", "best_reward", "num_episodes")
+    rewards = ("initial_reward", "final_reward", "best_reward", "final_episode_length", "num_episodes")
     return {
         "algorithm": metrics["algorithm"],
         "mode": metrics["training_mode"],
@@ -93,7 +97,7 @@ def training_summary(metrics: Metrics) -> Metrics:
         "avg_fps": metrics["average_fps"],
         "final_fps": metrics["final_fps"],
         "worker_restarts": metrics["worker_restarts"],
-        "peak_memory_gb": metrics["resource_usage"]["peak_memory_gb"],
+        **{key: metrics["resource_usage"][key] for key in ("peak_memory_gb", "memory_measure")},
         **{key: metrics["performance"][key] for key in rewards},
         **({"nodes": metrics["hardware"]["nodes"]} if "nodes" in metrics["hardware"] else {}),
     }
