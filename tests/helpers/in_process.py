@@ -33,10 +33,10 @@ def command(*arguments: str | Path) -> int:
         gc.collect()
 
 
-def rlcb_here(*arguments: str | Path) -> Finished:
-    """`rlcb …` in this process and in the repository root, with what it printed."""
+def rlcb_here(*arguments: str | Path, folder: Path = ROOT) -> Finished:
+    """`rlcb …` in this process and in a folder, with what it printed."""
     out, err = io.StringIO(), io.StringIO()
-    with contextlib.chdir(ROOT), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+    with contextlib.chdir(folder), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         code = command(*arguments)
     return Finished(arguments, code, out.getvalue(), err.getvalue())
 
