@@ -5,6 +5,7 @@ import gc
 import io
 import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,14 +15,13 @@ from helpers.processes import ROOT, Finished
 from rlcb.cli import main
 
 
-def command(*arguments: str | Path) -> int:
-    """`rlcb …` in this process; leaves signals, environment and threads as they were."""
+@contextlib.contextmanager
+def preserved() -> Iterator[None]:
+    """Leave signals, environment and threads as they were."""
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     environment, threads = dict(os.environ), torch.get_num_threads()
     try:
-        return main([str(argument) for argument in arguments])
-    except SystemExit as stop:
-        return int(stop.code or 0)
+        yield
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)
@@ -31,6 +31,15 @@ def command(*arguments: str | Path) -> int:
         # Training leaves its games to the garbage collector, and one that is collected while another is being made
         # waits forever for a lock of cffi's.
         gc.collect()
+
+
+def command(*arguments: str | Path) -> int:
+    """`rlcb …` in this process; leaves signals, environment and threads as they were."""
+    with preserved():
+        try:
+            return main([str(argument) for argument in arguments])
+        except SystemExit as stop:
+            return int(stop.code or 0)
 
 
 def rlcb_here(*arguments: str | Path, folder: Path = ROOT) -> Finished:

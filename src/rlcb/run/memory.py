@@ -12,7 +12,7 @@ _MB = 2**20
 _CODE = 115 * _MB  # programs and libraries that all processes share
 _PROCESS = 180 * _MB  # what a process has for itself once torch and this package are loaded
 _LEARNING = 75 * _MB  # weights, moments, gradients and workspaces of one that learns
-_PER_VALUE = {"nature": 17.5, "impala": 200.0}  # bytes of a forward and backward pass per number of an observation
+_PER_VALUE = {"nature": 17.5, "impala": 136.0}  # bytes of a forward and backward pass per number of an observation
 _PER_SAMPLE = 4096  # bytes of the same in small networks
 
 
