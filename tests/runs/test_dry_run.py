@@ -93,9 +93,12 @@ def test_a_cluster_is_not_asked(folder: Path, monkeypatch: pytest.MonkeyPatch) -
         with pytest.raises(TimeoutError):
             head.accept()
     assert f"Cluster: {address} (not contacted" in plan
-    plan = planned(folder, "train", "ppo", "--mode", "parallel", "--cluster", "10.0.0.1:6379", "--num-workers", "auto")
-    assert "Workers: auto, one for each core of the cluster" in plan
-    assert "depends on the number of workers" in plan
+    elsewhere = ("--mode", "parallel", "--cluster", "10.0.0.1:6379")
+    for algorithm, entry in ALGORITHMS.items():
+        assert "without Ray's own" in planned(folder, "train", algorithm, *elsewhere, "--num-workers", "2")
+        plan = planned(folder, "train", algorithm, *elsewhere, "--num-workers", "auto")
+        assert f"{entry.worker.capitalize()}s: auto, one for each core of the cluster" in plan
+        assert f"depends on the number of {entry.worker}s" in plan
     assert "Workers: " in planned(folder, "train", "a3c", "--cluster", "local", "--num-workers", "auto")
 
 

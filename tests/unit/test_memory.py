@@ -8,6 +8,7 @@ from rlcb.envs.families import foreseen_spec, spec_of
 from rlcb.run.memory import expected_bytes
 
 CARTPOLE = {"name": "CartPole-v1"}
+IMPALA_ONE = {"num_workers": 1, "num_learners": 1}
 IMPALA = {"num_workers": 2, "num_learners": 2, "num_envs": 32}
 # Megabytes that all processes had for themselves at most, by /proc/<pid>/smaps_rollup, plus the 115 of their libraries:
 # `rlcb train` with these settings, two updates or more, on 2 cores of an AMD EPYC with Python 3.11 and torch 2.13.
@@ -25,6 +26,16 @@ MEASURED = [
     ("a2c", "sequential", {}, 828),
     ("a2c", "parallel", {"num_workers": 2, "num_envs": 32}, 1585),
     ("a3c", "parallel", {"num_workers": 2, "num_envs": 32}, 1987),
+    # These came after the constants were chosen.
+    ("ppo", "sequential", {"name": "starpilot", "num_envs": 48, "n_steps": 64, "batch_size": 1536}, 1056),
+    ("ppo", "sequential", {"network": "impala", "micro_batch_size": 256}, 1261),
+    (
+        "ppo",
+        "parallel",
+        {"name": "bigfish", "num_workers": 3, "num_envs": 48, "n_steps": 64, "batch_size": 1536},
+        2386,
+    ),
+    ("impala", "parallel", {"name": "maze", **IMPALA_ONE, "num_envs": 24, "batch_size": 1536}, 1807),
 ]
 
 
