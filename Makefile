@@ -1,7 +1,7 @@
-# Every target sets up what it needs on first use.
+# Every target sets up what it needs on first use and says in one line what it is about to do.
 PYTHON := .venv/bin/python
 IMPALA_DURATION := $(if $(DURATION),$(DURATION),0.5)
-DURATION ?= 1.0
+DURATION ?= 1
 LOGS ?= ./benchmarks
 EPISODES ?= 100
 LEVELS ?= train
@@ -10,89 +10,122 @@ SEEDS ?= 1 2 3
 GAMES ?= coinrun
 ALGORITHMS ?= ppo
 OUTPUT ?= ./benchmarks/suite
+HOST ?= localhost
+PORT ?=
 ARGS ?=
-EVALUATION = $(if $(CHECKPOINT),--checkpoint $(CHECKPOINT)) --num-episodes $(EPISODES) --levels $(LEVELS) $(ARGS)
 
-TARGETS := help install test check train train-timed train-parallel train-parallel-timed train-impala train-impala-timed train-impala-parallel train-impala-parallel-timed train-a2c train-a2c-timed train-a2c-parallel train-a2c-parallel-timed train-a3c train-a3c-timed evaluate evaluate-ppo evaluate-impala compare benchmark cluster-demo tensorboard clean
+TARGETS := help install test check \
+  train train-timed train-parallel train-parallel-timed \
+  train-impala train-impala-timed train-impala-parallel train-impala-parallel-timed \
+  train-a2c train-a2c-timed train-a2c-parallel train-a2c-parallel-timed \
+  train-a3c train-a3c-timed train-a3c-parallel train-a3c-parallel-timed \
+  evaluate evaluate-ppo evaluate-impala evaluate-a2c evaluate-a3c \
+  compare benchmark cluster-demo tensorboard clean
 .DEFAULT_GOAL := help
 .PHONY: $(TARGETS)
 $(filter-out help install test cluster-demo clean,$(TARGETS)): install
 
+, := ,
+# say WHAT; for_steps WHO,DIRECTORY,COMMAND; for_hours WHO,DIRECTORY,COMMAND,HOURS; evaluate WHAT,COMMAND
+say = @printf '%s\n' '$(1)$(if $(ARGS), ($(subst ','\'',$(ARGS))))'
+define for_steps
+$(call say,Training $(1) on CoinRun for the steps of its configuration into $(2))
+@$(PYTHON) $(3) $(ARGS)
+endef
+define for_hours
+$(call say,Training $(1) on CoinRun for $(if $(filter 1,$(4)),1 hour,$(4) hours) into $(2)_$(4)h)
+@$(PYTHON) $(3) --duration $(4) --output-dir $(2)_$(4)h $(ARGS)
+endef
+define evaluate
+$(call say,Evaluating $(if $(CHECKPOINT),$(CHECKPOINT),the newest checkpoint$(1)): $(EPISODES) episodes on these levels: $(LEVELS))
+@$(PYTHON) $(2) $(if $(CHECKPOINT),--checkpoint $(CHECKPOINT)) --num-episodes $(EPISODES) --levels $(LEVELS) $(ARGS)
+endef
+
 help:  ## show the targets
-	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "%-28s %s\n", $$1, $$2}'
+	@grep -E '^[a-z0-9 -]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "%-40s %s\n", $$1, $$2}'
 
 install:  ## make .venv and install everything into it
 	@bash scripts/setup.sh
 
 test:  ## linter, type checker and tests
+	$(call say,Running linter$(,) type checker and tests)
 	@bash scripts/test.sh $(ARGS)
 
 check:  ## is everything here that training needs?
+	$(call say,Checking the installation)
 	@$(PYTHON) quick_test.py
 
 train:  ## sequential PPO on CoinRun for total_timesteps
-	@$(PYTHON) train_ppo_sequential.py $(ARGS)
+	$(call for_steps,PPO sequentially,./benchmarks/sequential,train_ppo_sequential.py)
 
-train-timed:  ## sequential PPO on CoinRun for DURATION hours (1)
-	@$(PYTHON) train_timed.py --duration $(DURATION) --output-dir ./benchmarks/sequential_timed $(ARGS)
+train-timed:  ## sequential PPO on CoinRun for DURATION hours (1), in benchmarks/sequential_1h
+	$(call for_hours,PPO sequentially,./benchmarks/sequential,train_timed.py,$(DURATION))
 
-train-parallel:  ## parallel PPO on CoinRun for total_timesteps
-	@$(PYTHON) train_ppo_parallel.py $(ARGS)
-
-train-parallel-timed:  ## parallel PPO on CoinRun for DURATION hours (1)
-	@$(PYTHON) train_parallel_timed.py --duration $(DURATION) --output-dir ./benchmarks/parallel_timed $(ARGS)
+train-parallel train-parallel-timed:  ## parallel PPO on CoinRun for DURATION hours (1), in benchmarks/parallel_1h
+	$(call for_hours,PPO in parallel,./benchmarks/parallel,train_parallel_timed.py,$(DURATION))
 
 train-impala:  ## sequential IMPALA on CoinRun for total_timesteps
-	@$(PYTHON) train_impala_sequential.py $(ARGS)
+	$(call for_steps,IMPALA sequentially,./benchmarks/impala_sequential,train_impala_sequential.py)
 
 train-impala-timed:  ## sequential IMPALA on CoinRun for DURATION hours (0.5)
-	@$(PYTHON) train_impala_sequential_timed.py --duration $(IMPALA_DURATION) --output-dir ./benchmarks/impala_sequential_timed $(ARGS)
+	$(call for_hours,IMPALA sequentially,./benchmarks/impala_sequential,train_impala_sequential_timed.py,$(IMPALA_DURATION))
 
 train-impala-parallel:  ## IMPALA with actors and learners on CoinRun for total_timesteps
-	@$(PYTHON) train_impala_parallel.py $(ARGS)
+	$(call for_steps,IMPALA in parallel,./benchmarks/impala_parallel,train_impala_parallel.py)
 
 train-impala-parallel-timed:  ## IMPALA with actors and learners on CoinRun for DURATION hours (0.5)
-	@$(PYTHON) train_impala_parallel_timed.py --duration $(IMPALA_DURATION) --output-dir ./benchmarks/impala_parallel_timed $(ARGS)
+	$(call for_hours,IMPALA in parallel,./benchmarks/impala_parallel,train_impala_parallel_timed.py,$(IMPALA_DURATION))
 
 train-a2c:  ## sequential A2C on CoinRun for total_timesteps
-	@$(PYTHON) -m rlcb train a2c --mode sequential $(ARGS)
+	$(call for_steps,A2C sequentially,./benchmarks/a2c_sequential,-m rlcb train a2c --mode sequential)
 
 train-a2c-timed:  ## sequential A2C on CoinRun for DURATION hours (1)
-	@$(PYTHON) -m rlcb train a2c --mode sequential --duration $(DURATION) --output-dir ./benchmarks/a2c_sequential_timed $(ARGS)
+	$(call for_hours,A2C sequentially,./benchmarks/a2c_sequential,-m rlcb train a2c --mode sequential,$(DURATION))
 
 train-a2c-parallel:  ## A2C on parallel workers on CoinRun for total_timesteps
-	@$(PYTHON) -m rlcb train a2c --mode parallel $(ARGS)
+	$(call for_steps,A2C in parallel,./benchmarks/a2c_parallel,-m rlcb train a2c --mode parallel)
 
 train-a2c-parallel-timed:  ## A2C on parallel workers on CoinRun for DURATION hours (1)
-	@$(PYTHON) -m rlcb train a2c --mode parallel --duration $(DURATION) --output-dir ./benchmarks/a2c_parallel_timed $(ARGS)
+	$(call for_hours,A2C in parallel,./benchmarks/a2c_parallel,-m rlcb train a2c --mode parallel,$(DURATION))
 
-train-a3c:  ## A3C on asynchronous workers on CoinRun for total_timesteps
-	@$(PYTHON) -m rlcb train a3c --mode parallel $(ARGS)
+train-a3c train-a3c-parallel:  ## A3C on asynchronous workers on CoinRun for total_timesteps
+	$(call for_steps,A3C in parallel,./benchmarks/a3c_parallel,-m rlcb train a3c --mode parallel)
 
-train-a3c-timed:  ## A3C on asynchronous workers on CoinRun for DURATION hours (1)
-	@$(PYTHON) -m rlcb train a3c --mode parallel --duration $(DURATION) --output-dir ./benchmarks/a3c_parallel_timed $(ARGS)
+train-a3c-timed train-a3c-parallel-timed:  ## A3C on asynchronous workers on CoinRun for DURATION hours (1)
+	$(call for_hours,A3C in parallel,./benchmarks/a3c_parallel,-m rlcb train a3c --mode parallel,$(DURATION))
 
 benchmark:  ## suite: ALGORITHMS (ppo) in their modes × SEEDS (1 2 3) × GAMES (coinrun), DURATION hours each, evaluation, report in OUTPUT
+	$(call say,Benchmarking $(ALGORITHMS) on $(GAMES) with seeds $(SEEDS)$(,) hours of each run: $(DURATION)$(,) into $(OUTPUT))
 	@$(PYTHON) -m rlcb benchmark --duration $(DURATION) --algorithms $(ALGORITHMS) --seeds $(SEEDS) --games $(GAMES) --output-dir $(OUTPUT) $(ARGS)
 
 evaluate:  ## EPISODES (100) episodes of the newest checkpoint, or of CHECKPOINT, on LEVELS (train, unseen or both)
-	@$(PYTHON) evaluate.py $(EVALUATION)
+	$(call evaluate,,evaluate.py)
 
 evaluate-ppo:  ## the same for the newest checkpoint of PPO
-	@$(PYTHON) evaluate_universal.py --algorithm ppo $(EVALUATION)
+	$(call evaluate, of PPO,evaluate_universal.py --algorithm ppo)
 
 evaluate-impala:  ## the same for the newest checkpoint of IMPALA
-	@$(PYTHON) evaluate_universal.py --algorithm impala $(EVALUATION)
+	$(call evaluate, of IMPALA,evaluate_universal.py --algorithm impala)
 
-compare:  ## the newest sequential and parallel runs under LOGS (./benchmarks) side by side
+evaluate-a2c:  ## the same for the newest checkpoint of A2C
+	$(call evaluate, of A2C,evaluate_universal.py --algorithm a2c)
+
+evaluate-a3c:  ## the same for the newest checkpoint of A3C
+	$(call evaluate, of A3C,evaluate_universal.py --algorithm a3c)
+
+compare:  ## the newest sequential and parallel runs of one algorithm under LOGS (./benchmarks) side by side
+	$(call say,Comparing the newest sequential and parallel runs of one algorithm under $(LOGS))
 	@$(PYTHON) compare_results.py --newest $(LOGS) --output $(LOGS)/comparison.png $(ARGS)
 
 cluster-demo:  ## three Ray nodes on this machine: PPO and IMPALA with a node lost in the middle, beside local runs
+	$(call say,Training PPO and IMPALA on three Ray nodes of this machine$(,) about five minutes)
 	@bash scripts/cluster_demo.sh $(ARGS)
 
-tensorboard:  ## TensorBoard on this machine only, for all runs under LOGS (./benchmarks)
-	@$(PYTHON) -m tensorboard.main --logdir $(LOGS) --host localhost
+tensorboard:  ## TensorBoard for all runs under LOGS (./benchmarks), at HOST (localhost: this machine only) and PORT (6006 or the next free one)
+	$(call say,Starting TensorBoard for $(LOGS) at $(HOST)$(if $(PORT),:$(PORT)))
+	@$(PYTHON) -m tensorboard.main --logdir $(LOGS) --host $(HOST) $(if $(PORT),--port $(PORT)) $(ARGS)
 
 clean:  ## remove .venv and caches; runs are kept
+	$(call say,Removing .venv and caches; runs are kept)
 	rm -rf .venv .venv-sb3 .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist src/*.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -81,6 +81,12 @@ def _add_common(parser: Parser, output_dir: str) -> None:
     parser.add_argument("--config", type=Path, metavar="FILE", help="YAML file, default config/<algorithm>_<mode>.yaml")
     parser.add_argument("--output-dir", type=Path, metavar="DIR", help=f"where the run is kept, default {output_dir}")
     parser.add_argument("--resume", type=Path, metavar="DIR", help="go on with the run in DIR as if it never stopped")
+    _add_dry_run(parser)
+
+
+def _add_dry_run(parser: Parser) -> None:
+    text = "check everything, print what would be done, and do nothing"
+    parser.add_argument("--dry-run", action="store_true", help=text)
 
 
 def _train(parser: Parser, arguments: argparse.Namespace, algorithm: str | None, mode: str | None) -> int:
@@ -88,7 +94,7 @@ def _train(parser: Parser, arguments: argparse.Namespace, algorithm: str | None,
     from rlcb.config.yaml_file import parse_scalar
     from rlcb.train import Request, train
 
-    reserved = ("algorithm", "mode", "config", "output_dir", "resume")
+    reserved = ("algorithm", "mode", "config", "output_dir", "resume", "dry_run")
     given = {key: value for key, value in vars(arguments).items() if key not in reserved and value is not None}
     overrides = {key: (flag_of(key), parse_scalar(value)) for key, value in given.items()}
     if "total_timesteps" in overrides:  # it replaces a duration given elsewhere
@@ -99,8 +105,9 @@ def _train(parser: Parser, arguments: argparse.Namespace, algorithm: str | None,
         meant = overrides.pop(name, None)
         if meant and overrides.setdefault(key, meant)[1] != meant[1]:
             parser.error(f"{flag_of(name)} and {flag_of(key)} mean the same here and differ")
-    where = (arguments.config, arguments.output_dir, arguments.resume)
-    return answered(parser.prog, lambda: train(Request(parser.prog, algorithm, mode, overrides, *where)))
+    where, dry_run = (arguments.config, arguments.output_dir, arguments.resume), arguments.dry_run
+    request = Request(parser.prog, algorithm, mode, overrides, *where, dry_run=dry_run)
+    return answered(parser.prog, lambda: train(request), prints_result=dry_run)
 
 
 def tune_verb(argv: Sequence[str]) -> int:
@@ -192,6 +199,7 @@ def benchmark_verb(argv: Sequence[str]) -> int:
     default = Path("benchmarks") / "suite"
     text = f"where all of it is kept, default ./{default}; a suite that is there already is continued"
     parser.add_argument("--output-dir", type=Path, metavar="DIR", default=default, help=text)
+    _add_dry_run(parser)
     for key, field in SuiteConfig.model_fields.items():
         if key != "overrides":
             several = isinstance(field.default, list)
@@ -202,10 +210,10 @@ def benchmark_verb(argv: Sequence[str]) -> int:
     parser.epilog = "--num-envs counts all environments of a run, in either mode. Exit code 1: a run, an evaluation "
     parser.epilog += "or the report failed and all else is done; start again to retry."
     given = {key: value for key, value in vars(parser.parse(argv)).items() if value is not None}
-    output, file = given.pop("output_dir"), given.pop("suite", None)
+    output, file, dry_run = given.pop("output_dir"), given.pop("suite", None), given.pop("dry_run")
     values = {k: [parse_scalar(one) for one in v] if isinstance(v, list) else parse_scalar(v) for k, v in given.items()}
     flags = {key: (flag_of(key), value) for key, value in values.items()}
-    return answered(parser.prog, lambda: benchmark(output, file, flags))
+    return answered(parser.prog, lambda: benchmark(output, file, flags, dry_run), prints_result=dry_run)
 
 
 def doctor(argv: Sequence[str], prog: str = "rlcb doctor") -> int:

@@ -243,3 +243,34 @@ def take_lock(path: Path) -> tuple[int | None, str]:
     os.ftruncate(descriptor, 0)
     os.pwrite(descriptor, f"pid {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
     return descriptor, owner
+
+
+def owner_of_lock(path: Path) -> str | None:
+    """Whose process has a lock file locked; None if nobody has. Nothing is written and no lock is kept."""
+    try:
+        descriptor = open_descriptor(path, os.O_RDONLY)
+    except OSError:
+        return None
+    try:
+        owner = os.read(descriptor, 200).decode(errors="replace").strip()
+        return None if try_lock(descriptor) else owner or "just starting"
+    finally:
+        os.close(descriptor)
+
+
+def nearest_existing(path: Path) -> Path:
+    """A path, or where it does not exist the nearest folder above it that does."""
+    path = Path(os.path.abspath(path))
+    return next(one for one in (path, *path.parents) if os.path.lexists(one))
+
+
+def refuse_unwritable(folder: Path) -> None:
+    """Raise ResourceError if a folder could not be made or written in, as far as that shows without trying."""
+    there = nearest_existing(folder)
+    if not os.path.isdir(there):
+        reason = errno.ENOTDIR
+    elif os.access(there, os.W_OK | os.X_OK):
+        return
+    else:
+        reason = errno.EACCES
+    raise ResourceError(f"{folder}: cannot be written to: {os.strerror(reason)}")

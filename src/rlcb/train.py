@@ -8,23 +8,15 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rlcb.announce import print_banner, print_plan
 from rlcb.config.load import Given, build_config, division_note
-from rlcb.config.plan import Plan, make_plan
+from rlcb.config.plan import make_plan
 from rlcb.config.registry import ALGORITHMS, DEFAULT_ALGORITHM
 from rlcb.config.schema import Config
-from rlcb.console import filled, note, warn
-from rlcb.envs.families import family_of
+from rlcb.console import note, warn
 from rlcb.errors import ResourceError, RlcbError, UsageError, WorkersLost
-from rlcb.hardware import package_version, prepare_process, resolve_device, usable_cpus
-from rlcb.run.directory import (
-    RunDirectory,
-    check_output,
-    check_space,
-    checkpoint_bytes,
-    create_run,
-    open_run,
-    read_run,
-)
+from rlcb.hardware import package_version, prepare_process, resolve_device
+from rlcb.run.directory import check_output, check_space, checkpoint_bytes, create_run, open_run, read_run
 from rlcb.run.metrics import INSTALL_TENSORBOARD, want_tensorboard
 from rlcb.signals import StopRequest
 
@@ -51,10 +43,11 @@ class Request:
     config_file: Path | None = None
     output_dir: Path | None = None
     resume: Path | None = None
+    dry_run: bool = False
 
 
 def train(request: Request) -> int:
-    """Check everything that can be checked, then train; returns the exit code."""
+    """Check everything that can be checked, then train, or with `dry_run` print the plan; returns the exit code."""
     stop = StopRequest()
     stop.install()
     config, mode = _resumed_config(request, request.resume) if request.resume else _new_config(request)
@@ -66,6 +59,8 @@ def train(request: Request) -> int:
     check_hardware(config, mode)
     if mode == "parallel" and (words := division_note(config, request.overrides)):
         note(words)
+    if request.dry_run:
+        return print_plan(path, config, mode, resume=request.resume is not None)
     cluster = config.parallel.cluster
     if cluster is None:
         return _run(request, path, config, mode, stop)
@@ -189,8 +184,8 @@ def _run(
     stop.begin()  # from here on there is a run that can be saved and resumed
     run = (open_run if request.resume else create_run)(path, config, mode)
     try:
-        check_space(run, checkpoint_bytes(config), config.logging.keep_checkpoints)
-        _print_plan(run, config, plan)
+        check_space(run.checkpoints, checkpoint_bytes(config), config.logging.keep_checkpoints)
+        print_banner(run, config, plan)
         prepare_process(plan.threads)
         from rlcb.comm.pool import WorkerPool
         from rlcb.execution.supervisor import Job
@@ -214,20 +209,3 @@ def _run(
         raise
     finally:
         run.release()
-
-
-def _print_plan(run: RunDirectory, config: Config, plan: Plan) -> None:
-    """Print the banner, after notes on what differs from the request or will be slow."""
-    wanted, cores = config.hardware.num_threads, usable_cpus()
-    if config.parallel.cluster is None:
-        if wanted and wanted > plan.threads:
-            noun = "learner" if plan.num_learners else "worker"
-            allowed = f"the {cores} usable cores allow: {plan.threads} each"
-            note(f"num_threads {wanted} for each {noun} is more than {allowed}")
-        if run.mode == "parallel" and plan.num_workers > cores:
-            noun = ALGORITHMS[config.algorithm].worker
-            note(f"{plan.num_workers} {noun}s share {cores} cores: fewer would be faster")
-    if plan.device == "cpu" and config.hardware.device == "auto":
-        note("no CUDA device: training on the CPU")
-    known = {"entry": ALGORITHMS[config.algorithm], "has_levels": family_of(config.env.name).has_levels}
-    print(filled("train_banner.txt", run=run, config=config, plan=plan, **known), flush=True)

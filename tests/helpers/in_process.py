@@ -5,6 +5,7 @@ import gc
 import io
 import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,14 +15,13 @@ from helpers.processes import ROOT, Finished
 from rlcb.cli import main
 
 
-def command(*arguments: str | Path) -> int:
-    """`rlcb …` in this process; leaves signals, environment and threads as they were."""
+@contextlib.contextmanager
+def preserved() -> Iterator[None]:
+    """Leave signals, environment and threads as they were."""
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     environment, threads = dict(os.environ), torch.get_num_threads()
     try:
-        return main([str(argument) for argument in arguments])
-    except SystemExit as stop:
-        return int(stop.code or 0)
+        yield
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)
@@ -33,10 +33,19 @@ def command(*arguments: str | Path) -> int:
         gc.collect()
 
 
-def rlcb_here(*arguments: str | Path) -> Finished:
-    """`rlcb …` in this process and in the repository root, with what it printed."""
+def command(*arguments: str | Path) -> int:
+    """`rlcb …` in this process; leaves signals, environment and threads as they were."""
+    with preserved():
+        try:
+            return main([str(argument) for argument in arguments])
+        except SystemExit as stop:
+            return int(stop.code or 0)
+
+
+def rlcb_here(*arguments: str | Path, folder: Path = ROOT) -> Finished:
+    """`rlcb …` in this process and in a folder, with what it printed."""
     out, err = io.StringIO(), io.StringIO()
-    with contextlib.chdir(ROOT), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+    with contextlib.chdir(folder), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         code = command(*arguments)
     return Finished(arguments, code, out.getvalue(), err.getvalue())
 

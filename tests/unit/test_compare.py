@@ -460,6 +460,12 @@ def test_the_newest_runs_below_a_folder(tmp_path: Path, capsys: pytest.CaptureFi
     at(write_run(tmp_path / "b" / "parallel", **PARALLEL), 9)
     assert compare_two(None, None, tmp_path / "b", tmp_path / "x.svg") == 0
     assert f"Parallel Directory: {tmp_path / 'b' / 'parallel'}\n" in (tmp_path / "comparison_report.txt").read_text()
+    at(write_run(tmp_path / "b" / "a3c", algorithm="a3c", **PARALLEL), 18)  # it has no sequential mode
+    assert compare_two(None, None, tmp_path / "b", tmp_path / "x.svg") == 0
+    assert f"Parallel Directory: {tmp_path / 'b' / 'parallel'}\n" in (tmp_path / "comparison_report.txt").read_text()
+    capsys.readouterr()
+    assert compare_two(None, None, tmp_path / "b" / "a3c", tmp_path / "x.svg") == 0
+    assert "A3C has no sequential mode" in capsys.readouterr().err
 
 
 def test_wrong_input_of_the_script(tmp_path: Path) -> None:

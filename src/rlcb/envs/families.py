@@ -31,11 +31,14 @@ class Family:
     full_name: Callable[[str], str]  # the name that files use
     exists: Callable[[str], bool]
     state_bytes: int  # of one environment's state in a checkpoint, roughly
+    package_bytes: int = 0  # of memory that its package takes in a process, roughly
+    env_bytes: int = 100_000  # of memory that one environment takes, roughly
     games: tuple[str, ...] = ()  # the short names, where they are few enough to be listed
     has_levels: bool = False
     distribution_modes: Callable[[str], tuple[str, ...]] = lambda name: ()  # none: all are accepted and ignored
     score_range: Callable[[str, str | None], tuple[float, float] | None] = lambda name, mode: None
     has_success: Callable[[str], bool] = lambda name: False  # the share of completed levels rates a policy
+    known_spec: Callable[[], "EnvSpec | None"] = lambda: None  # of all its environments, without making one
     state_package: str | None = None  # a saved state loads only with the same version of this package
 
 
@@ -48,6 +51,14 @@ def _procgen_game(name: str) -> str | None:
 def _procgen_range(game: str, mode: str | None) -> tuple[float, float] | None:
     row = _PROCGEN[game]
     return (float(row[f"{mode}_0"]), float(row[f"{mode}_1"])) if mode in ("easy", "hard") else None
+
+
+def _procgen_spec() -> "EnvSpec":
+    import numpy as np
+
+    from rlcb.envs.base import EnvSpec
+
+    return EnvSpec((64, 64, 3), np.dtype(np.uint8), num_actions=15)
 
 
 def _is_registered(name: str) -> bool:
@@ -63,11 +74,14 @@ FAMILIES = (  # a name belongs to the first that has a short name for it
         full_name=lambda game: f"procgen-{game}-v0",
         exists=lambda game: True,
         state_bytes=50_000,
+        package_bytes=320 * 2**20,  # above all its pictures
+        env_bytes=500_000,
         games=GAMES,
         has_levels=True,
         distribution_modes=lambda game: tuple(_PROCGEN[game]["modes"].split()),
         score_range=_procgen_range,
         has_success=lambda game: _PROCGEN[game]["levels_rate"] == "yes",
+        known_spec=_procgen_spec,
         state_package="procgen-mirror",
     ),
     Family(
@@ -162,3 +176,8 @@ def spec_of(settings: "EnvSettings") -> "EnvSpec":
     env = make_env(settings, num_envs=1, seed=0, num_threads=0)
     env.close()
     return env.spec
+
+
+def foreseen_spec(settings: "EnvSettings") -> "EnvSpec":
+    """The same without loading the environment's package where its family has one answer; importing Procgen is slow."""
+    return family_of(settings.name).known_spec() or spec_of(settings)

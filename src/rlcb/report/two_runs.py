@@ -12,6 +12,7 @@ from rlcb.analysis.plots import IMAGE_FORMATS, as_image, figure_four_panels
 from rlcb.analysis.run import Run
 from rlcb.analysis.text import number_text
 from rlcb.analysis.work import work_differences
+from rlcb.config.registry import ALGORITHMS
 from rlcb.console import note, warn
 from rlcb.errors import UsageError
 from rlcb.files import write_whole
@@ -73,19 +74,30 @@ def _named_run(mode: str, name: str) -> Run:
 
 
 def _newest_runs(folder: Path) -> dict[str, Run]:
-    """The newest run below a folder and the newest of its algorithm in the other mode, finished ones first."""
+    """The newest run below a folder and the newest of its algorithm in the other mode, finished ones first.
+
+    A run of an algorithm with one mode alone has no counterpart: it is taken only where there is no other.
+    """
     if not os.path.isdir(folder):
         raise UsageError(f"{folder}: no such directory: there are no runs to compare yet; make train-timed makes one")
     runs = sorted(load_runs([folder], warn), key=lambda run: (run.status == "finished", run.ended), reverse=True)
-    newest = runs[0]
+    newest = next((run for run in runs if _modes(run) == set(_MODES)), runs[0])
     other_mode = "parallel" if newest.mode == "sequential" else "sequential"
     others = [run for run in runs if (run.mode, run.algorithm) == (other_mode, newest.algorithm)]
+    if not others and other_mode not in _modes(newest):
+        note(f"{newest.algorithm.upper()} has no {other_mode} mode: {newest.name} is shown alone")
+        return {newest.mode: newest}
     if not others:
         missing = f"no {other_mode} {newest.algorithm.upper()} run below {folder}: {newest.name} is shown alone"
         note(f"{missing}; `rlcb train {newest.algorithm} --mode {other_mode}` makes one")
         return {newest.mode: newest}
     other = next((run for run in others if run.env == newest.env), others[0])
     return {newest.mode: newest, other.mode: other}
+
+
+def _modes(run: Run) -> set[str]:
+    """The modes that a run's algorithm has."""
+    return set(ALGORITHMS[run.algorithm].modes) if run.algorithm in ALGORITHMS else {run.mode}
 
 
 def two_run_texts(runs: Mapping[str, Run], directories: Mapping[str, str]) -> tuple[str, str]:

@@ -14,7 +14,19 @@ from rlcb.config.schema import Config
 from rlcb.console import note
 from rlcb.envs.families import family_of
 from rlcb.errors import CheckpointUnusable, ResourceError, UsageError
-from rlcb.files import append_event, open_regular, read_json, sweep, take_lock, write_json, write_pieces, write_whole
+from rlcb.files import (
+    append_event,
+    nearest_existing,
+    open_regular,
+    owner_of_lock,
+    read_json,
+    refuse_unwritable,
+    sweep,
+    take_lock,
+    write_json,
+    write_pieces,
+    write_whole,
+)
 
 LOCK = ".lock"
 HISTORY = "metrics.jsonl"  # in the folder of the logs
@@ -52,6 +64,16 @@ class RunDirectory:
             os.close(descriptor)
 
 
+@dataclass(frozen=True)
+class RunProspect:
+    """Where the files of a run that is not started would go, and which earlier runs would be renamed."""
+
+    path: Path
+    checkpoints: Path
+    logs: Path
+    moved: dict[Path, Path]  # directory → its new name
+
+
 def check_output(path: Path, config: Config, mode: str) -> None:
     """Refuse a place for a new run that is a file, or where it would lie inside of another run."""
     if os.path.lexists(path) and not os.path.isdir(path):
@@ -70,12 +92,16 @@ def create_run(path: Path, config: Config, mode: str) -> RunDirectory:
                 _set_aside(folder)
             finally:
                 os.close(descriptor)
-    if any(entry.is_file() for part in ("checkpoints", "logs") for entry in (path / part).rglob("*")):
-        raise UsageError(f"--output-dir {path}: holds files that are not a run's; choose another directory")
+    _refuse_foreign_files(path)
     run = _open(path, config, mode)
     _identify(run)
     write_whole(path / "config.yaml", config.to_yaml().encode())
     return run
+
+
+def _refuse_foreign_files(path: Path) -> None:
+    if any(entry.is_file() for part in ("checkpoints", "logs") for entry in (path / part).rglob("*")):
+        raise UsageError(f"--output-dir {path}: holds files that are not a run's; choose another directory")
 
 
 def _identify(run: RunDirectory) -> None:
@@ -98,6 +124,21 @@ def open_run(path: Path, config: Config, mode: str) -> RunDirectory:
             note(f"removed unfinished {folder / name}")
     write_whole(path / "config.yaml", config.to_yaml().encode())
     return run
+
+
+def foresee_run(path: Path, config: Config, mode: str, resume: bool) -> RunProspect:
+    """What `create_run`, or `open_run` to resume, would do; refuses what they would refuse, and writes nothing."""
+    roots = _roots(path, config, mode)
+    for folder in roots:
+        if (owner := owner_of_lock(folder / LOCK)) is not None:
+            raise _in_use(folder, owner)
+    moved = {} if resume else {folder: _first_free(folder) for folder in roots if _holds_run(folder)}
+    if not resume and path not in moved:
+        _refuse_foreign_files(path)
+    checkpoints, logs = _folders(path, config, mode)
+    for folder in (path, checkpoints, logs):
+        refuse_unwritable(folder)
+    return RunProspect(path, checkpoints, logs, moved)
 
 
 def _content(path: Path) -> Iterator[bytes]:
@@ -198,18 +239,28 @@ def _lock(path: Path) -> int:
     """Lock the directory until this process ends; returns the open descriptor of the lock file."""
     descriptor, owner = take_lock(path / LOCK)
     if descriptor is None:
-        raise UsageError(f"{path}: in use by another run ({owner}); choose another directory")
+        raise _in_use(path, owner)
     if owner:
         note(f"{path}: took over the lock of a process that is gone ({owner})")
     return descriptor
 
 
-def _set_aside(path: Path) -> None:
-    """Rename a finished run's directory, which is locked, to the first free `<name>.1`, `<name>.2`, …"""
+def _in_use(path: Path, owner: str) -> UsageError:
+    return UsageError(f"{path}: in use by another run ({owner}); choose another directory")
+
+
+def _first_free(path: Path) -> Path:
+    """The first of `<name>.1`, `<name>.2`, … that does not exist."""
     path = path.resolve()
     number = 1
     while (target := path.with_name(f"{path.name}.{number}")).exists():
         number += 1
+    return target
+
+
+def _set_aside(path: Path) -> None:
+    """Rename a finished run's directory, which is locked, to the first free `<name>.1`, `<name>.2`, …"""
+    path, target = path.resolve(), _first_free(path)
     try:
         path.rename(target)
         (target / LOCK).unlink(missing_ok=True)
@@ -223,12 +274,12 @@ def checkpoint_bytes(config: Config) -> int:
     return 3 * 4 * 700_000 + family_of(config.env.name).state_bytes * config.env.num_envs
 
 
-def check_space(run: RunDirectory, size: int, keep: int) -> None:
-    """Raise ResourceError unless the disk has room for three times the checkpoints, of `size` bytes each."""
+def check_space(checkpoints: Path, size: int, keep: int) -> None:
+    """Raise ResourceError unless a folder's disk has room for three times the checkpoints, of `size` bytes each."""
     need = 3 * size * (keep + 1)
-    free = shutil.disk_usage(run.checkpoints).free
+    free = shutil.disk_usage(nearest_existing(checkpoints)).free
     if free < need:
         raise ResourceError(
-            f"{run.checkpoints}: {need / 2**20:.0f} MB needed for checkpoints, {free / 2**20:.0f} MB free; "
+            f"{checkpoints}: {need / 2**20:.0f} MB needed for checkpoints, {free / 2**20:.0f} MB free; "
             "free some space, keep fewer checkpoints (keep_checkpoints) or choose another directory"
         )

@@ -1,19 +1,34 @@
 """A benchmark: a matrix of training runs, then evaluation and report; can be interrupted anywhere and continued."""
 
+from contextlib import closing
 from pathlib import Path
 
 from rlcb.config.load import Given
-from rlcb.config.plan import decided
+from rlcb.config.plan import decided, divisions
 from rlcb.console import filled
 from rlcb.errors import RlcbError, UsageError
+from rlcb.hardware import usable_cpus
 from rlcb.signals import StopRequest
-from rlcb.suite.directory import check_room, event, has_plan, locked, refuse_differences, store, stored
+from rlcb.suite.directory import (
+    check_room,
+    check_unlocked,
+    event,
+    has_plan,
+    locked,
+    refuse_differences,
+    resumable,
+    store,
+    stored,
+)
 from rlcb.suite.settings import Suite, build_suite
 from rlcb.suite.work import Display, Work, clock
 
 
-def benchmark(output: Path, file: Path | None, flags: Given) -> int:
-    """Do what is not done yet of a suite; returns the exit code. Without file and flags it continues the stored one."""
+def benchmark(output: Path, file: Path | None, flags: Given, dry_run: bool = False) -> int:
+    """Do what is not done yet of a suite; returns the exit code. Without file and flags it continues the stored one.
+
+    `dry_run`: print what would be done, after all that could refuse it; nothing is started, measured or written.
+    """
     stop = StopRequest("the current run finishes its update and saves, then the suite stops")
     stop.install()
     wanted = build_suite(file, flags) if file or flags else None
@@ -22,6 +37,8 @@ def benchmark(output: Path, file: Path | None, flags: Given) -> int:
             f"--output-dir {output}: holds no suite to continue; to start one give --suite FILE, --duration HOURS "
             "or --total-timesteps N"
         )
+    if dry_run:
+        return _print_plan(output, wanted, stop)
     with locked(output):
         suite = _agreed(output, wanted)
         stop.begin()  # from here on there are runs to save
@@ -30,8 +47,7 @@ def benchmark(output: Path, file: Path | None, flags: Given) -> int:
         check_room(output, work.unfinished, suite.configs)
         store(output, suite)
         event(output, "suite_started", unfinished=len(work.unfinished))
-        left = work.seconds_left(work.unfinished)
-        display.line(filled("suite_banner.txt", work=work, time_left="" if left is None else clock(left)))
+        display.line(_banner(work))
         try:
             return _do(work, stop, display)
         finally:
@@ -40,17 +56,51 @@ def benchmark(output: Path, file: Path | None, flags: Given) -> int:
 
 def _agreed(output: Path, wanted: Suite | None) -> Suite:
     """The suite stored in the directory, which must equal the one wanted; where there is none, that one."""
-    if has_plan(output):
-        suite = stored(output)
-        if wanted:
-            refuse_differences(output, suite, wanted)
-        return suite
-    assert wanted is not None
-    configs = dict(wanted.configs)
-    for pair, config in wanted.configs.items():
-        if config.parallel.num_workers == "auto" and pair.endswith("_parallel"):
-            configs[pair] = decided(config)  # measured once, so that all runs have the same number of workers
-    return Suite(wanted.settings, configs)
+    suite = _chosen(output, wanted)
+    configs = dict(suite.configs)
+    for pair in _undecided(suite):
+        configs[pair] = decided(configs[pair])  # measured once, so that all runs have the same number of workers
+    return Suite(suite.settings, configs)
+
+
+def _chosen(output: Path, wanted: Suite | None) -> Suite:
+    """The same, with the number of workers as it was given."""
+    if not has_plan(output):
+        assert wanted is not None
+        return wanted
+    suite = stored(output)
+    if wanted:
+        refuse_differences(output, suite, wanted)
+    return suite
+
+
+def _undecided(suite: Suite) -> list[str]:
+    """The pairs whose number of workers has to be measured."""
+    return [
+        pair
+        for pair, config in suite.configs.items()
+        if config.parallel.num_workers == "auto" and pair.endswith("_parallel")
+    ]
+
+
+def _print_plan(output: Path, wanted: Suite | None, stop: StopRequest) -> int:
+    check_unlocked(output)
+    suite, cores = _chosen(output, wanted), usable_cpus()
+    candidates = {
+        pair: [division.words(suite.configs[pair], cores) for division in divisions(suite.configs[pair], cores)]
+        for pair in _undecided(suite)
+    }
+    with closing(Display()) as display:
+        work = Work(output, suite, stop, display)
+        check_room(output, work.unfinished, suite.configs)
+        display.line(_banner(work))
+        display.line(filled("suite_plan.txt", work=work, candidates=candidates, resumable=resumable))
+    return 0
+
+
+def _banner(work: Work) -> str:
+    left = work.seconds_left(work.unfinished)
+    return filled("suite_banner.txt", work=work, time_left="" if left is None else clock(left))
 
 
 def _do(work: Work, stop: StopRequest, display: Display) -> int:

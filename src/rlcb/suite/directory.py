@@ -14,7 +14,7 @@ from rlcb.config.schema import Config
 from rlcb.config.yaml_file import dump_yaml
 from rlcb.envs.families import canonical_env_name
 from rlcb.errors import ResourceError, UsageError
-from rlcb.files import append_event, open_descriptor, take_lock, try_lock, write_whole
+from rlcb.files import append_event, nearest_existing, owner_of_lock, refuse_unwritable, take_lock, write_whole
 from rlcb.run.directory import LOCK, checkpoint_bytes, refuse_inside_run
 from rlcb.suite.settings import Suite, SuiteConfig, read_settings
 
@@ -84,29 +84,38 @@ def _make(folder: Path) -> None:
 @contextmanager
 def locked(output: Path) -> Iterator[None]:
     """Make the directory and lock it against other suites; the kernel drops the lock when this process ends."""
-    if os.path.lexists(output) and not os.path.isdir(output):
-        raise UsageError(f"--output-dir {output}: is a file, not a directory")
-    refuse_inside_run(output)
+    _refuse_place(output)
     _make(output)
     descriptor, owner = take_lock(output / LOCK)
     if descriptor is None:
-        raise UsageError(f"--output-dir {output}: a suite is running there ({owner}); choose another directory")
+        raise _in_use(output, owner)
     try:
         yield
     finally:
         os.close(descriptor)
 
 
+def check_unlocked(output: Path) -> None:
+    """Refuse what `locked` would refuse, without making or locking anything."""
+    _refuse_place(output)
+    if (owner := owner_of_lock(output / LOCK)) is not None:
+        raise _in_use(output, owner)
+    refuse_unwritable(output)
+
+
+def _refuse_place(output: Path) -> None:
+    if os.path.lexists(output) and not os.path.isdir(output):
+        raise UsageError(f"--output-dir {output}: is a file, not a directory")
+    refuse_inside_run(output)
+
+
+def _in_use(output: Path, owner: str) -> UsageError:
+    return UsageError(f"--output-dir {output}: a suite is running there ({owner}); choose another directory")
+
+
 def in_use(run: SuiteRun) -> bool:
     """Whether a training process has the run's directory locked."""
-    try:
-        descriptor = open_descriptor(run.path / LOCK, os.O_RDONLY)
-    except OSError:
-        return False
-    try:
-        return not try_lock(descriptor)
-    finally:
-        os.close(descriptor)
+    return owner_of_lock(run.path / LOCK) is not None
 
 
 def config_path(output: Path, pair: str) -> Path:
@@ -194,7 +203,7 @@ def check_room(output: Path, runs: list[SuiteRun], configs: dict[str, Config]) -
         config = configs[run.pair]
         checkpoints = config.logging.keep_checkpoints + 2  # the final one, and one that is being written
         need += checkpoint_bytes(config) * checkpoints + _LOG_BYTES
-    free = shutil.disk_usage(output).free
+    free = shutil.disk_usage(nearest_existing(output)).free
     if free < need:
         raise ResourceError(
             f"{output}: {need / 2**20:,.0f} MB needed for {len(runs)} runs, {free / 2**20:,.0f} MB free; "

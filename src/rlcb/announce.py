@@ -1,0 +1,135 @@
+"""What a training command says before it trains: the banner, or with `--dry-run` the whole plan and nothing else."""
+
+import math
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from rlcb.config.plan import Plan, divided, divisions, make_plan
+from rlcb.config.registry import ALGORITHMS
+from rlcb.config.schema import Config
+from rlcb.console import filled, note, warn
+from rlcb.envs.families import family_of, foreseen_spec
+from rlcb.files import nearest_existing
+from rlcb.hardware import usable_cpus
+from rlcb.run.directory import RunDirectory, check_space, checkpoint_bytes, foresee_run
+from rlcb.run.memory import expected_bytes
+from rlcb.run.metrics import want_tensorboard
+
+
+def print_banner(run: RunDirectory, config: Config, plan: Plan) -> None:
+    """Print the banner of a run that starts, after notes on what differs from the request or will be slow."""
+    _print_notes(config, run.mode, plan)
+    print(filled("train_banner.txt", run=run, config=config, plan=plan, **_known(config)), flush=True)
+
+
+def _known(config: Config) -> dict[str, object]:
+    return {"entry": ALGORITHMS[config.algorithm], "has_levels": family_of(config.env.name).has_levels}
+
+
+def _print_notes(config: Config, mode: str, plan: Plan) -> None:
+    wanted, cores = config.hardware.num_threads, usable_cpus()
+    if config.parallel.cluster is None:
+        if wanted and wanted > plan.threads:
+            noun = "learner" if plan.num_learners else "worker"
+            allowed = f"the {cores} usable cores allow: {plan.threads} each"
+            note(f"num_threads {wanted} for each {noun} is more than {allowed}")
+        if mode == "parallel" and plan.num_workers > cores:
+            noun = ALGORITHMS[config.algorithm].worker
+            note(f"{plan.num_workers} {noun}s share {cores} cores: fewer would be faster")
+    if plan.device == "cpu" and config.hardware.device == "auto":
+        note("no CUDA device: training on the CPU")
+
+
+# --dry-run
+
+
+@dataclass(frozen=True)
+class Option:
+    """One way to carry out a run; there are several only where the fastest one would be measured."""
+
+    config: Config
+    plan: Plan
+    memory: int  # bytes
+
+    @property
+    def threads_in_all(self) -> int:
+        """Threads that act or learn, in all processes."""
+        return self.plan.num_learners * self.plan.threads + self.plan.num_workers * self.threads_of_a_worker
+
+    @property
+    def threads_of_a_worker(self) -> int:
+        """Threads of a process that acts: an actor has one."""
+        return 1 if self.plan.num_learners else self.plan.threads
+
+
+@dataclass(frozen=True)
+class UnknownCluster:
+    """A cluster that nobody has connected to, as far as deciding a division needs to know it."""
+
+    local: bool  # of this machine alone, started for the run
+
+    def cores(self) -> int | None:
+        """Those of this machine, where it is the cluster."""
+        return usable_cpus() if self.local else None
+
+    def others(self) -> int:
+        """At least a core, where there are other machines."""
+        return 0 if self.local else 1
+
+    def room(self) -> int | None:
+        """As much as is asked for."""
+        return None
+
+
+def print_plan(path: Path, config: Config, mode: str, resume: bool) -> int:
+    """Print what a run would do, after all that could refuse it; starts nothing, writes nothing, measures nothing."""
+    prospect = foresee_run(path, config, mode, resume)
+    size, keep = checkpoint_bytes(config), config.logging.keep_checkpoints
+    check_space(prospect.checkpoints, size, keep)
+    options = _options(config, mode)
+    for option in options if len(options) == 1 else ():
+        _print_notes(option.config, mode, option.plan)
+    values = {
+        "prospect": prospect,
+        "config": config,
+        "mode": mode,
+        "options": options,
+        "begun": _begun(prospect.checkpoints, config) if resume else None,
+        "updates": math.ceil(config.training.total_timesteps / config.rollout_size),
+        "cores": usable_cpus(),
+        "checkpoint_mb": size / 2**20,
+        "disk_mb": size * (keep + 2) / 2**20,  # the final one, and one that is being written
+        "free_mb": shutil.disk_usage(nearest_existing(prospect.checkpoints)).free / 2**20,
+        "tensorboard": want_tensorboard(config.logging.tensorboard),
+    }
+    print(filled("train_plan.txt", **values, **_known(config)), flush=True)
+    return 0
+
+
+def _options(config: Config, mode: str) -> list[Option]:
+    """The ways in which a run could be carried out; none where only a cluster's cores would tell."""
+    cluster = config.parallel.cluster if mode == "parallel" else None
+    to_divide = mode == "parallel" and config.parallel.num_workers == "auto"
+    if cluster is not None:
+        pool = UnknownCluster(local=cluster == "local")
+        made = [] if to_divide and not pool.local else [make_plan(config, mode, pool)]
+    elif to_divide:
+        made = [make_plan(divided(config, division), mode) for division in divisions(config, usable_cpus())]
+    else:
+        made = [make_plan(config, mode)]
+    spec = foreseen_spec(config.env)
+    if config.training.network != "auto":
+        from rlcb.networks import make_network
+
+        make_network(config.training.network, spec)  # refuses what it does not fit
+    return [Option(decided, plan, expected_bytes(decided, plan, spec)) for decided, plan in made]
+
+
+def _begun(checkpoints: Path, config: Config) -> dict[str, object]:
+    """Where a run would be resumed; refuses one that has no usable checkpoint."""
+    from rlcb.run.checkpoint import load_newest
+
+    file, content = load_newest(checkpoints, config.algorithm, warn, config)
+    progress, seconds = content["progress"], content["run"]["seconds"]
+    return {"file": file, "env_steps": progress["env_steps"], "updates": progress["updates"], "hours": seconds / 3600}
