@@ -143,7 +143,7 @@ def read_our_run(folder: Path, algorithm: str, updates: int, number: int, side: 
         lines = log.read_text(encoding="utf-8").splitlines()
         marks = [(int(row["step"]), float(row["time"])) for row in map(json.loads, filter(str.strip, lines))]
         usage = json.loads((folder / "benchmark_metrics.json").read_text(encoding="utf-8"))["resource_usage"]
-        peak_memory_mb = float(usage["peak_memory_gb"]) * 1024
+        peak_memory_mb = float(usage["peak_rss_gb"]) * 1024  # RSS, which is what is known of the other side
     except (OSError, KeyError, ValueError, TypeError) as error:
         raise CompareError(f"rlcb run of round {number} left unreadable results: {error!r}") from error
     expected = [work.steps_per_update * (index + 1) for index in range(updates + work.warm_up)]
@@ -191,7 +191,7 @@ def measure(venv: Path, algorithm: str, rounds: int, updates: int, workers: int)
             runs.append(run)
             print(
                 f"round {number}  {side:<10}  {run.fps:8.1f} fps  {run.env_steps} steps in {run.seconds:.1f} s  "
-                f"peak {run.peak_memory_mb:.0f} MB",
+                f"peak {run.peak_memory_mb:.0f} MB RSS",
                 flush=True,
             )
     return runs, versions

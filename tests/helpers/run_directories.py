@@ -167,6 +167,7 @@ def make_benchmark(
             "peak_memory_gb": 0.8 * workers,
             "average_memory_gb": 0.7 * workers,
             "memory_measure": "pss",
+            "peak_rss_gb": 1.1 * workers,
             "cpu_percent": 95.0,
         },
         "efficiency": {

@@ -3,6 +3,7 @@
 import itertools
 import json
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -69,7 +70,10 @@ def test_benchmark_metrics(finished: Path) -> None:
     assert performance["best_episode_reward"] >= performance["best_reward"] >= performance["final_reward"] - 1e-9
     gain = performance["final_reward"] - performance["initial_reward"]
     assert metrics["efficiency"]["convergence_rate"] == pytest.approx(gain / (3072 / 1e6))
-    assert metrics["resource_usage"]["peak_memory_gb"] >= metrics["resource_usage"]["average_memory_gb"] > 0.05
+    assert performance["final_episode_length"] == lines[-1]["rollout/ep_len_mean"]
+    used = metrics["resource_usage"]
+    assert used["peak_rss_gb"] >= used["peak_memory_gb"] >= used["average_memory_gb"] > 0.05
+    assert used["memory_measure"] == ("pss" if sys.platform == "linux" else "rss")
     assert metrics["resource_usage"]["cpu_percent"] > 0
     assert metrics["hardware"]["device"] == "cpu"
     assert metrics["config"]["env"]["name"] == "CartPole-v1"
@@ -77,7 +81,8 @@ def test_benchmark_metrics(finished: Path) -> None:
     assert summary == {
         "algorithm": "PPO", "mode": "sequential", "status": "finished", "duration_hours": metrics["duration_hours"],
         "total_timesteps": 3072, "total_updates": 12, "avg_fps": metrics["average_fps"],
-        "final_fps": metrics["final_fps"], "peak_memory_gb": metrics["resource_usage"]["peak_memory_gb"],
+        "final_fps": metrics["final_fps"], "peak_memory_gb": used["peak_memory_gb"],
+        "memory_measure": used["memory_measure"], "final_episode_length": performance["final_episode_length"],
         "initial_reward": performance["initial_reward"], "final_reward": performance["final_reward"],
         "best_reward": performance["best_reward"], "num_episodes": performance["num_episodes"], "worker_restarts": 0,
     }  # fmt: skip

@@ -106,6 +106,13 @@ def test_a_cluster_is_its_nodes_and_its_speedup_is_over_the_machine_it_was_used_
     assert speedup.efficiency == pytest.approx(0.83, rel=0.02)
     assert speedup.over == "PPO Sequential on AMD EPYC, 2 cores"
     assert cluster.pairs == alone.pairs == ()
+    words = (
+        " times as fast as PPO Sequential on AMD EPYC, 2 cores (8 cores against 2, 83 % per core); not the same work:"
+    )
+    assert words in cluster.verdict
+    (table,) = comparison.machine_tables
+    assert "minibatch 2,048 (PPO Parallel (4 workers) on 3 nodes: host-a" in table.unequal_work[0]
+    assert "* not the same work: minibatch 2,048" in comparison_text(comparison)
     assert "not the same work as PPO Sequential on AMD EPYC, 2 cores: minibatch 2,048 / 1,024" in cluster.notes
 
 

@@ -34,7 +34,7 @@ from rlcb.analysis.records import (
 from rlcb.analysis.run import Run, Task
 from rlcb.analysis.statistics import LEVEL, Array, Summary, bootstrap, bootstrap_ratio, holm, iqm, summarize, welch
 from rlcb.analysis.text import NO_WINNER, notes_on, verdict_on, verdict_overall
-from rlcb.analysis.work import work_differences
+from rlcb.analysis.work import unequal_work, work_differences
 from rlcb.envs.families import score_range
 from rlcb.errors import UsageError
 
@@ -97,7 +97,13 @@ def _across_machines(sets: Sequence[ComparableSet]) -> tuple[MachineTable, ...]:
     for order, one in enumerate(sets, 1):
         if one.finished and one.measured:
             alike.setdefault((one.env, one.levels, one.budget), []).append(order)
-    return tuple(MachineTable(*task, tuple(found), NO_WINNER) for task, found in alike.items() if len(found) > 1)
+    tables = []
+    for task, orders in alike.items():
+        found = [(group, sets[order - 1].machine) for order in orders for group in sets[order - 1].measured]
+        named = [(f"{group.label} on {machine or 'an unknown machine'}", group.runs[0]) for group, machine in found]
+        if len(orders) > 1:
+            tables.append(MachineTable(*task, tuple(orders), NO_WINNER, tuple(unequal_work(named))))
+    return tuple(tables)
 
 
 def _make_group(label: str, alike: Sequence[Run], runs: Sequence[Run], reference: Reference, seed: int) -> Group:

@@ -153,6 +153,7 @@ class MachineTable:
     budget: str
     sets: tuple[int, ...]  # their numbers, from 1
     why: str  # there is no winner
+    unequal_work: tuple[str, ...]  # where their groups do not do the same work
 
 
 @dataclass(frozen=True)

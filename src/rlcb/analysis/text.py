@@ -120,8 +120,19 @@ def verdict_on(one: ComparableSet) -> str:
         sentences.append(f"{groups[0].label} is alone, there is nothing to compare it with: {', '.join(alone)}.")
     else:
         sentences += [_on_metric(one, groups, name) for name in ("average_fps", reward)]
+    sentences += [_on_speedup(group) for group in groups if group.speedup and group.speedup.machine]
     caveats = (_caveat(groups), _unequal(groups))
     return " ".join([*sentences, *(caveat for caveat in caveats if caveat)])
+
+
+def _on_speedup(group: Group) -> str:
+    """The speed of a group on a cluster over that on the machine that it was used from."""
+    found = group.speedup
+    assert found
+    per_core = f", {100 * found.efficiency:.0f} % per core" if found.efficiency is not None else ""
+    cores = f" ({found.cores} cores against {found.baseline_cores}{per_core})" if per_core else ""
+    unlike = f"; not the same work: {found.unequal_work}" if found.unequal_work else ""
+    return f"{group.label} is {found.value:.2f} times as fast as {found.over}{cores}{unlike}."
 
 
 def _on_metric(one: ComparableSet, groups: Sequence[Group], metric: str) -> str:

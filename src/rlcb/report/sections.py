@@ -50,7 +50,9 @@ def make_document(comparison: Comparison, origin: Origin) -> Document:
         overview = (tables.set_table(sets), *(tables.game_table(scores) for scores in comparison.game_scores))
         sections.append(Section("Overview", "overview", overview))
     if comparison.machine_tables:
-        across = tuple(tables.machine_table(comparison, table) for table in comparison.machine_tables)
+        across = tuple(
+            block for table in comparison.machine_tables for block in tables.machine_blocks(comparison, table)
+        )
         sections.append(Section("The same task on different machines", "machines", across, short="Side by side"))
     # With more curves and sets each one shows less, so that the page stays small enough to open.
     num_curves = sum(min(len(one.groups), MOST_CURVES) for one in sets[:_MOST_DRAWN])

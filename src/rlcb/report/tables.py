@@ -91,8 +91,8 @@ def difference_blocks(one: ComparableSet) -> Iterator[Block]:
         yield Text("paragraph", f"They differ further in: {', '.join(map(plain, others))}.")
 
 
-def machine_table(comparison: Comparison, table: MachineTable) -> Table:
-    """A row for each group on each machine, without a winner."""
+def machine_blocks(comparison: Comparison, table: MachineTable) -> Iterator[Block]:
+    """A row for each group on each machine, without a winner, and where their work differs."""
     rows = []
     for number in table.sets:
         one = comparison.sets[number - 1]
@@ -105,7 +105,9 @@ def machine_table(comparison: Comparison, table: MachineTable) -> Table:
             rows.append({**row, "Episode length": _deviation_cell(group, "final_episode_length")})
     task = ", ".join(text for text in (table.env, table.levels, table.budget) if text)
     caption = f"{task} on different machines: means ± standard deviations over seeds. {table.why}"
-    return make_table(caption, rows, "ll" + "r" * (len(rows[0]) - 2))
+    yield make_table(caption, rows, "ll" + "r" * (len(rows[0]) - 2))
+    if table.unequal_work:
+        yield Text("items", [f"not the same work: {difference}" for difference in table.unequal_work])
 
 
 def _deviation_cell(group: Group, metric: str, more: str = "") -> Cell:

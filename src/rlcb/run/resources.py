@@ -1,5 +1,6 @@
 """Memory and processor time of the whole process tree; memory on the GPU."""
 
+import resource
 import time
 from collections.abc import Callable, Iterable
 
@@ -63,6 +64,7 @@ class ResourceMeter:
         for name in MEASURES:
             self._peak[name] = max(self._peak[name], used[name])
             self._sum[name] += used[name]
+        self._peak["rss"] = max(self._peak["rss"], resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
         if memory.pss is None:
             self.measure = "rss"
         self._samples += 1
@@ -74,7 +76,7 @@ class ResourceMeter:
         return self._latest
 
     def totals(self) -> dict[str, float | str | None]:
-        """Peak and mean memory in GB, how it was measured, and the mean share of the usable cores in percent."""
+        """Peak and mean memory in GB, how it was measured, the peak as RSS, the mean share of the cores in percent."""
         elapsed = max(self._last - self._started, 1e-9)
         share = self._busy / elapsed / self._cores
         peak, mean = self._peak[self.measure], self._sum[self.measure] / max(self._samples, 1)
@@ -82,6 +84,7 @@ class ResourceMeter:
             "peak_memory_gb": round(peak / 2**30, 3) if self._samples else None,
             "average_memory_gb": round(mean / 2**30, 3) if self._samples else None,
             "memory_measure": self.measure if self._samples else None,
+            "peak_rss_gb": round(self._peak["rss"] / 2**30, 3) if self._samples else None,
             "cpu_percent": round(100 * share, 1) if self._samples else None,
         }
 
