@@ -14,6 +14,7 @@ import pytest
 
 from helpers.run_directories import add_event, log_of, write_evaluation, write_run
 from rlcb.analysis.load import load_run, load_runs
+from rlcb.analysis.untrusted import parse_lines
 from rlcb.errors import UsageError
 
 
@@ -353,3 +354,10 @@ def test_evaluations_of_the_final_checkpoint_or_the_newest(tmp_path: Path) -> No
     assert "make no sense" in run.problems[0]
     final.write_text("{")
     assert "evaluation left out" in load_run(path).problems[0]
+
+
+@pytest.mark.parametrize("broken", ['{"a": "one\ntwo"}', '{"a": 1\n"b": 2}', '{"a": [1\n2]}'])
+def test_an_object_that_is_broken_over_two_lines_is_none(broken: str) -> None:
+    text = f'{{"step": 1}}\n{broken}\n{{"step": 2}}\n'
+    assert parse_lines(text.encode()) == ([{"step": 1}, {"step": 2}], 2)
+    assert parse_lines(b'{"step": 1}\n{"step": 2}\n') == ([{"step": 1}, {"step": 2}], 0)

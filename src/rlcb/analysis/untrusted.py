@@ -30,8 +30,10 @@ def parse_json(text: bytes) -> Any:
 def parse_lines(text: bytes) -> tuple[list[dict[str, Any]], int]:
     """The JSON objects in the lines of a text, and how many lines hold none."""
     # One call of the parser for all lines is quicker; only if that fails each line is parsed by itself.
-    together = _json_or_none(b"[" + text.strip().replace(b"\n", b",") + b"]")
-    if isinstance(together, list) and all(isinstance(row, dict) for row in together):
+    lines = text.strip()
+    together = _json_or_none(b"[" + lines.replace(b"\n", b",\n") + b"]")  # no string contains a line's end
+    whole = isinstance(together, list) and len(together) == lines.count(b"\n") + 1
+    if whole and all(isinstance(row, dict) for row in together):
         return together, 0
     found = [_json_or_none(line) for line in text.split(b"\n") if line.strip()]
     rows = [row for row in found if isinstance(row, dict)]
