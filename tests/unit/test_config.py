@@ -366,6 +366,19 @@ def test_a_share_that_is_given_decides_the_total(tmp_path: Path) -> None:
     assert (config.env.num_envs, config.minibatch_size, division_note(config, given)) == (8, 1024, None)
 
 
+@pytest.mark.parametrize(("share", "workers", "total"), [(8, 4, 32), (32, 1, 32), (5, 6, 30), (100, 1, 100)])
+def test_a_share_alone_decides_the_number_of_workers_where_that_is_open(
+    share: int, workers: int, total: int, tmp_path: Path
+) -> None:
+    (tmp_path / "mine.yaml").write_text(
+        "parallel: {num_workers: auto}\nenv: {num_envs: 32}\ntraining: {batch_size: 9999}"
+    )
+    given = {"num_envs_per_worker": ("--num-envs", share), "n_steps": ("--n-steps", workers)}
+    config = build_config(tmp_path / "mine.yaml", given, mode="parallel")
+    assert (config.parallel.num_workers, config.env.num_envs) == (workers, total)
+    assert division_note(config, given) == f"--num-envs {share}: {workers} workers, {total} environments in all"
+
+
 @pytest.mark.parametrize(("algorithm", "machine"), [(a, m) for a in ALGORITHMS for m in ("", "_ryzen7", "_highend")])
 def test_both_modes_of_the_shipped_files_do_the_same_work(algorithm: str, machine: str) -> None:
     modes = ALGORITHMS[algorithm].modes

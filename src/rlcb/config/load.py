@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from rlcb.config.registry import ALGORITHMS, DEFAULT_ALGORITHM
-from rlcb.config.schema import Config, allowed_values, fields
+from rlcb.config.schema import Config, EnvConfig, allowed_values, fields
 from rlcb.config.yaml_file import read_yaml
 from rlcb.envs.families import canonical_env_name, missing_mode
 from rlcb.errors import UsageError
@@ -132,8 +132,11 @@ def _gives_share(given: Given) -> bool:
 
 
 def _apply(given: Given, values: dict[str, Any], source: _Sources) -> None:
-    """Put keys on top of what is there; another number of workers alone divides the same environments."""
+    """Put keys on top of what is there; another number of workers, or share of each, alone keeps the environments."""
     workers, each = values.get("num_workers"), values.get("num_envs_per_worker")
+    share = given.get("num_envs_per_worker", ("", None))[1]
+    if workers == "auto" and "num_workers" not in given and type(share) is int and share > 0:
+        values["num_workers"] = max(values.get("num_envs", EnvConfig().num_envs) // share, 1)
     if "num_workers" in given and not _gives_share(given) and isinstance(workers, int) and isinstance(each, int):
         values["num_envs"] = workers * each
         source["num_envs"] = source.pop("num_envs_per_worker", "parallel.num_envs_per_worker")
@@ -213,12 +216,14 @@ def largest_division(config: Config, most: int) -> int:
 
 
 def division_note(config: Config, overrides: Given) -> str | None:
-    """What a number of workers that was given alone makes of the environments; None where it was not given so."""
+    """What a number of workers, or the share of each, makes of the environments; None unless one was given alone."""
     flag, wanted = overrides.get("num_workers", ("", None))
     workers, each, total = config.parallel.num_workers, config.parallel.num_envs_per_worker, config.env.num_envs
+    noun = ALGORITHMS[config.algorithm].worker
+    if wanted is None and _gives_share(overrides):
+        return f"{overrides['num_envs_per_worker'][0]} {each}: {workers} {noun}s, {total} environments in all"
     if not isinstance(wanted, int) or _gives_share(overrides):
         return None
-    noun = ALGORITHMS[config.algorithm].worker
     if wanted == workers:
         return f"{flag} {wanted}: the {total} environments stay, {each} for each {noun}"
     shared = f"minibatches of {config.minibatch_size}"
