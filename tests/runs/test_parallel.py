@@ -111,7 +111,7 @@ def test_divisions_that_do_not_work_are_refused(flags: tuple[str, ...], words: t
 
 
 def test_a_batch_larger_than_the_rollout_is_the_rollout(tmp_path: Path) -> None:
-    command = ("train_parallel_timed.py", "--duration", "0.0005", "--num-workers", "2", "--num-envs-per-worker", "4")
+    command = ("train_parallel_timed.py", "--duration", "0.0005", "--num-workers", "2", "--num-envs-per-worker", "2")
     done = python(*command, "--env", "CartPole-v1", "--output-dir", str(tmp_path / "run"))
     assert done.returncode == 0, done.stderr
     assert "learned from whole" in done.stdout
