@@ -1,5 +1,6 @@
 """Workers that are killed, stopped or crash; supervisors that are killed; nothing is ever left behind."""
 
+import contextlib
 import json
 import os
 import signal
@@ -24,9 +25,11 @@ FINAL = Path("checkpoints") / "ppo_parallel_final.pt"
 
 
 def workers_of(process: subprocess.Popen[str]) -> list[psutil.Process]:
-    """The worker processes that are alive, in the order in which they were started."""
-    found = []
-    for child in psutil.Process(process.pid).children():
+    """The worker processes that are alive, in the order in which they were started; none once the run has ended."""
+    found, children = [], list[psutil.Process]()
+    with contextlib.suppress(psutil.NoSuchProcess):
+        children = psutil.Process(process.pid).children()
+    for child in children:
         try:
             if child.cmdline()[1:4] == ["-m", "rlcb.execution.entry", "worker"]:
                 found.append(child)
