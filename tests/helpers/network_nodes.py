@@ -74,6 +74,8 @@ class NetworkNodes:
                 with contextlib.suppress(psutil.NoSuchProcess):
                     process.kill()
             self._start_ray(node)
+        if self._disturbed:
+            self._wait_for_nodes()
         self._disturbed.clear()
 
     def open(self) -> None:
@@ -109,6 +111,14 @@ class NetworkNodes:
         _ip("-n", name, "link", "set", "eth0", "up")
         _ip("-n", name, "link", "set", "lo", "up")
 
+    def _wait_for_nodes(self) -> None:
+        """Wait until the head knows the nodes that are there, and no other one as alive."""
+        command = [*self.inside(0), sys.executable, "-c", _WAIT_FOR_NODES, self.address, str(len(self.cores))]
+        done = subprocess.run(
+            command, env={**os.environ, **SETTINGS}, capture_output=True, text=True, check=False, timeout=180
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+
     def _start_ray(self, node: int) -> None:
         role = ["--address", self.address]
         if node == 0:
@@ -124,6 +134,16 @@ class NetworkNodes:
             timeout=180,
         )
         assert done.returncode == 0, done.stdout + done.stderr
+
+
+_WAIT_FOR_NODES = """
+import sys, time, ray
+ray.init(address=sys.argv[1], log_to_driver=False, logging_level="ERROR")
+deadline = time.monotonic() + 120
+while sum(node["Alive"] for node in ray.nodes()) != int(sys.argv[2]):
+    assert time.monotonic() < deadline, ray.nodes()
+    time.sleep(0.2)
+"""
 
 
 def _ip(*words: str) -> None:

@@ -19,6 +19,7 @@ from rlcb.hardware import usable_cpus
 from rlcb.signals import CAUGHT, die_with, take_over
 
 _PATIENCE = 25.0  # seconds to connect in
+_PATIENCE_TO_START = 180.0  # seconds to start a cluster on this machine in, which may be busy
 _SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # and a warning about it that is of no concern here
@@ -118,12 +119,15 @@ def _watchdog(address: Address, stderr: int) -> Iterator[None]:
     """End the process if what is done meanwhile takes too long: Ray can wait for ever, deaf to everything."""
 
     def give_up() -> None:
-        words = f"no connection in {_PATIENCE:g} s; is it a Ray cluster, and is the token right?"
+        words = f"no connection in {patience:g} s; is it a Ray cluster, and is the token right?"
+        if address.host is None:
+            words = f"Ray did not start in {patience:g} s; its logs are in /tmp/ray"
         with contextlib.suppress(OSError):
             os.write(stderr, f"error: --cluster {address}: {words}\n".encode())
         os._exit(WorkersLost.exit_code)
 
-    timer = threading.Timer(_PATIENCE, give_up)
+    patience = _PATIENCE if address.host else _PATIENCE_TO_START
+    timer = threading.Timer(patience, give_up)
     timer.daemon = True
     timer.start()
     try:

@@ -26,6 +26,7 @@ from rlcb.execution.messages import ActorSetup, AsyncSetup
 from rlcb.hardware import Memory
 
 _LOOKS_EVERY = 1.0  # seconds between looks at the nodes
+_AVOIDED_FOR = 30.0  # seconds: Ray takes a while to see that a node has died
 _SILENT = 10.0  # seconds without an answer before a node counts as lost, or the head, or this machine's part
 
 
@@ -58,6 +59,7 @@ class RayPool(WorkerPool):
         self._plan: dict[int, Place] = {}  # by the place of a worker
         self._spent_before = 0.0  # processor seconds of workers that are gone
         self._looked = 0.0
+        self._avoided: dict[str, float] = {}  # nodes that workers were lost with, and when
         self._prefix = f"rlcb-{os.getpid()}-{time.time_ns()}"
         self._transport: SupervisorTransport | None = None  # where there are actors
         self._server: Any = None  # A3C's parameter server
@@ -78,8 +80,10 @@ class RayPool(WorkerPool):
             node.alive = entry["Alive"] and node.door not in self._watch.unreachable
 
     def _free(self) -> dict[str, float]:
-        """Cores of the living nodes that no worker has."""
-        free = {name: node.cores for name, node in self._nodes.items() if node.alive}
+        """Cores of the living nodes that no worker has; one that a worker was just lost with may not live any more."""
+        since = time.monotonic() - _AVOIDED_FOR
+        nodes = {name: node for name, node in self._nodes.items() if self._avoided.get(name, since) <= since}
+        free = {name: node.cores for name, node in nodes.items() if node.alive}
         for worker in self._workers:
             if worker.place.node in free and not worker.ended:
                 free[worker.place.node] -= worker.place.threads
@@ -95,6 +99,7 @@ class RayPool(WorkerPool):
 
     def room(self) -> int | None:
         """How many more workers could be started now, with one core each."""
+        self._forget_ended()
         self._look()
         return sum(max(int(cores), 0) for cores in self._free().values())
 
@@ -192,6 +197,8 @@ class RayPool(WorkerPool):
     def _forget_ended(self) -> None:
         for worker in [worker for worker in self._workers if worker.ended]:
             self._workers.remove(worker)
+            if worker.node_is_lost:
+                self._avoided[worker.place.node] = time.monotonic()
             self._spent_before += worker.cpu_seconds
 
     def close(self) -> None:
@@ -210,7 +217,7 @@ def _door(entry: dict[str, Any]) -> Address:
 
 
 class _Watch:
-    """Looks at the cluster from a thread of its own: whoever asks a head that is gone waits for an answer for ever.
+    """Looks at the cluster from threads of its own: whoever asks a head that is gone waits for an answer for ever.
 
     A node that falls silent is found by connecting to it: Ray takes a minute to declare it dead.
     """
@@ -227,7 +234,8 @@ class _Watch:
             mine: f"this machine's part of the cluster at {mine} does not answer any more",
         }
         self._closed = threading.Event()
-        threading.Thread(target=self._watch, daemon=True).start()
+        for work in (self._watch, self._list):
+            threading.Thread(target=work, daemon=True).start()
 
     def _watch(self) -> None:
         heard: dict[Address, float] = {}
@@ -239,9 +247,12 @@ class _Watch:
             if self.lost:
                 return
             self.unreachable = {door for door in doors if now - heard[door] > self.patience}
-            if answered >= self._vital.keys():
-                with contextlib.suppress(Exception):  # it may be lost at this very moment
-                    self.nodes = ray.nodes()
+
+    def _list(self) -> None:
+        """Ask which nodes there are; in a thread of its own, as a head that is lost meanwhile never answers."""
+        while not self._closed.wait(_LOOKS_EVERY) and not self.lost:
+            with contextlib.suppress(Exception):
+                self.nodes = ray.nodes()
 
     def close(self) -> None:
         """Look no more."""

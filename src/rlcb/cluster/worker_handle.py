@@ -51,7 +51,7 @@ class RayWorker(WorkerHandle):
         super().__init__(role, index)
         self.place, self._control, self._transport = place, control, transport
         self.cluster_is_gone = False  # nobody is left who could end it
-        self.ended = self._node_is_lost = False
+        self.ended = self.node_is_lost = False
         self._messages: deque[tuple[Any, Any]] = deque()  # that have arrived, each with a rollout or None
         self.channel, self._bell = Pipe(duplex=False)  # a byte for each of them
         self._lock = threading.Lock()  # a descriptor that is closed may be another file's at once
@@ -141,13 +141,14 @@ class RayWorker(WorkerHandle):
 
     def lose_node(self, how: str) -> None:
         """Its node cannot be reached: have that received as its death, once."""
-        if not self._node_is_lost:
-            self._node_is_lost = True
+        if not self.node_is_lost:
+            self.node_is_lost = True
             self._put(ConnectionError(how))
 
     def _died(self, error: BaseException) -> WorkerDied:
         """What an error of Ray's means for this worker; Ray has repeated calls for as long as the process lived."""
         if isinstance(error, ActorUnschedulableError):
+            self.node_is_lost = True
             return WorkerDied(self, "its node died")
         if isinstance(error, RayActorError):
             return WorkerDied(self, "its process or node died")
