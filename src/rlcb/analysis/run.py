@@ -108,7 +108,7 @@ class Run:
         hours, steps = number(training.get("duration_hours")), number(training.get("total_timesteps"))
         budget = "unknown budget" if steps is None else f"{steps:,.0f} steps"
         if hours:
-            budget = f"{hours:g} hour{'' if hours == 1 else 's'}"
+            budget = f"{hours:g} hour{'' if hours == 1 else 's'}" if hours >= 0.1 else f"{3600 * hours:.3g} seconds"
         return Task(self.game, levels, budget, machine_of(self.hardware), self.status != "unfinished")
 
     @property
