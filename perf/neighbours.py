@@ -75,7 +75,8 @@ def _history(run: Path) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     log = next(run.glob("logs/*/metrics.jsonl"))
     lines = [json.loads(line) for line in log.read_text().splitlines()]
     began = log.stat().st_mtime - lines[-1]["time"]
-    return np.array([began + line["time"] for line in lines]), np.array([line["step"] for line in lines])
+    times, steps = [0.0, *(line["time"] for line in lines)], [0, *(line["step"] for line in lines)]
+    return began + np.array(times), np.array(steps, float)
 
 
 def _together(histories: Sequence[tuple[NDArray[np.float64], NDArray[np.float64]]]) -> list[float]:

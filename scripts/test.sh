@@ -28,7 +28,7 @@ case ${1:-} in
     # Much of these is waiting for processes: more of them at a time than there are cores.
     part runs tests -n 4 tests/runs
     part faults tests -n 4 tests/faults
-    part cluster tests -n 4 tests/cluster
+    part cluster tests -n 3 tests/cluster  # each starts clusters of many processes
     ;;
   fast) part unit tests -n 2 tests/unit ;;
   *) part tests tests -n 2 "$@" ;;

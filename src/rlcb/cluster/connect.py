@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 
 from rlcb.cluster.address import Address, refuse_silent, resolved
+from rlcb.cluster.reaper import marked
 from rlcb.cluster.security import TOKEN_WANTED, agree_on_token, has_token
 from rlcb.config.schema import Config
 from rlcb.errors import WorkersLost
@@ -28,6 +29,7 @@ _SETTINGS = {
     "RAY_task_actor_unavailable_retry_max_delay_ms": "1000",
     "RAY_gcs_rpc_server_reconnect_timeout_s": "600",  # Ray ends the process then; this one notices earlier by itself
 }
+_TRIES_TO_START = 4
 _LOOPBACK = "127.0.0.1"
 _reapers: list["subprocess.Popen[bytes]"] = []
 MARK = "RLCB_LOCAL_CLUSTER"  # environment variable of all processes of a cluster that was started for a run
@@ -64,7 +66,7 @@ def connected(config: Config, address: Address) -> Iterator[Address]:
             # Ray would print every event of every node among this program's lines; they are in Ray's own logs.
             ray._private.worker.listen_error_messages = lambda *_: None
             ray._private.utils.set_sigterm_handler = lambda _: None  # what SIGTERM does is decided already
-            ray.init(**options, log_to_driver=False, logging_level=logging.ERROR, namespace="rlcb")
+            _start(lambda: ray.init(**options, log_to_driver=False, logging_level=logging.ERROR, namespace="rlcb"))
         except Exception as error:  # Ray has no common class for these
             raise WorkersLost(f"--cluster {address}: {_reason(error)}") from None
     try:
@@ -77,6 +79,21 @@ def connected(config: Config, address: Address) -> Iterator[Address]:
         raise
     else:
         ray.shutdown()
+
+
+def _start(init: Callable[[], object]) -> None:
+    """Connect; a cluster that is being started on a busy machine gets several tries of the 30 s that Ray allows it."""
+    for attempt in range(1, _TRIES_TO_START + 1):
+        try:
+            init()
+            return
+        except Exception as error:
+            if "timed out during startup" not in str(error) or attempt == _TRIES_TO_START:
+                raise
+        others = (os.getpid(), *(reaper.pid for reaper in _reapers))
+        for process in (one for one in marked(os.environ[MARK]) if one not in others):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
 
 
 def _end_with_this_process() -> None:
