@@ -7,7 +7,7 @@ from typing import Any
 
 from rlcb.analysis.run import Run, Task
 from rlcb.analysis.untrusted import plain, section
-from rlcb.config.registry import ALGORITHMS
+from rlcb.config.registry import ALGORITHMS, CLUSTER_KEYS
 
 _ALGORITHM_SECTIONS = {*ALGORITHMS, *(entry.section for entry in ALGORITHMS.values())}
 # Keys that are part of the task, or that influence neither learning nor speed.
@@ -15,7 +15,7 @@ _NOT_SETTINGS = {
     "env": ("name", "seed", "distribution_mode", "num_levels", "start_level"),
     "training": ("total_timesteps", "duration_hours"),
     # A cluster is part of the task: its nodes are the machine.
-    "parallel": ("num_workers", "num_envs_per_worker", "worker_timeout", "cluster", "min_workers", "insecure"),
+    "parallel": ("num_workers", "num_envs_per_worker", "worker_timeout", *CLUSTER_KEYS),
     "hardware": ("device", "num_threads"),
 }
 _RESOLVED = ("num_workers", "num_threads", "device")  # settings that a run knows once it has started
@@ -54,9 +54,7 @@ def shown_config(run: Run) -> dict[str, Any]:
     """A run's configuration without what meant nothing to it: a cluster's keys, or how to divide a sequential run."""
     config = {name: section(run.config, name) for name in run.config if name != "parallel" or run.mode == "parallel"}
     if "parallel" in config and not config["parallel"].get("cluster"):
-        of_cluster = ("cluster", "min_workers", "insecure")
-        kept = {key: value for key, value in config["parallel"].items() if key not in of_cluster}
-        config["parallel"] = kept
+        config["parallel"] = {key: value for key, value in config["parallel"].items() if key not in CLUSTER_KEYS}
     return config
 
 

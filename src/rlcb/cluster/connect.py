@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 
 from rlcb.cluster.address import Address, refuse_silent, resolved
-from rlcb.cluster.reaper import marked
+from rlcb.cluster.reaper import kill_marked
 from rlcb.cluster.security import TOKEN_WANTED, agree_on_token, has_token
 from rlcb.config.schema import Config
 from rlcb.errors import WorkersLost
@@ -90,10 +90,7 @@ def _start(init: Callable[[], object]) -> None:
         except Exception as error:
             if "timed out during startup" not in str(error) or attempt == _TRIES_TO_START:
                 raise
-        others = (os.getpid(), *(reaper.pid for reaper in _reapers))
-        for process in (one for one in marked(os.environ[MARK]) if one not in others):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(process, signal.SIGKILL)
+        kill_marked(os.environ[MARK], spared=[reaper.pid for reaper in _reapers])
 
 
 def _end_with_this_process() -> None:

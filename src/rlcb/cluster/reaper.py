@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Collection
 from pathlib import Path
 
 
@@ -23,15 +24,21 @@ def marked(mark: str) -> list[int]:
     return found
 
 
+def kill_marked(mark: str, spared: Collection[int] = ()) -> bool:
+    """Kill every other process that has the mark in its environment and is not spared; whether there was one."""
+    found = [process for process in marked(mark) if process not in spared]
+    for process in found:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process, signal.SIGKILL)
+    return bool(found)
+
+
 def main() -> None:
     """Wait for the end of the run's process, then kill what it has left, until nothing is left."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     sys.stdin.buffer.read()
-    while left := marked(sys.argv[1]):
-        for process in left:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(process, signal.SIGKILL)
+    while kill_marked(sys.argv[1]):
         time.sleep(0.05)
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 DEFAULT_ALGORITHM = "ppo"
 MODES = ("sequential", "parallel")
+CLUSTER_KEYS = ("cluster", "min_workers", "insecure")  # of the section `parallel`: they mean nothing to other runs
 
 
 @dataclass(frozen=True)

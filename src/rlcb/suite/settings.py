@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field, ValidationError
 
 from rlcb.config.load import Given, division_note, meant
-from rlcb.config.registry import ALGORITHMS, DEFAULT_ALGORITHM, MODES
+from rlcb.config.registry import ALGORITHMS, CLUSTER_KEYS, DEFAULT_ALGORITHM, MODES
 from rlcb.config.schema import Config, Section, Whole, all_keys, fields, setting
 from rlcb.config.yaml_file import read_yaml
 from rlcb.console import note
@@ -22,7 +22,6 @@ Sources = dict[str, str]  # setting → where it was given, as a message names i
 _DECIDED = {"name": "games", "seed": "seeds", "duration_hours": "duration_hours", "total_timesteps": "total_timesteps",
             "checkpoint_dir": "--output-dir", "log_dir": "--output-dir"}  # fmt: skip
 PASSED_ON = tuple(key for key in all_keys() if key not in _DECIDED)
-ON_A_CLUSTER = ("cluster", "min_workers", "insecure")  # a suite's sequential runs ignore them
 BUDGETS = ("duration_hours", "total_timesteps")
 
 _Several = BeforeValidator(lambda value: value if isinstance(value, list) else [value])
@@ -201,7 +200,7 @@ def _changes(
     }
     if budget == "total_timesteps":
         changes[budget] = (source[budget], settings.total_timesteps)
-    known = _keys_of(algorithm) - set(ON_A_CLUSTER if mode == "sequential" else ())
+    known = _keys_of(algorithm) - set(CLUSTER_KEYS if mode == "sequential" else ())
     changes |= {key: (_where(source, key), value) for key, value in settings.overrides.items() if key in known}
     if mode == "parallel" and "num_envs" in changes:
         # A suite compares modes: num_envs is the total in each, whatever share the file gives a worker.
