@@ -11,7 +11,7 @@ from rlcb.config.schema import Config
 from rlcb.console import filled, note, warn
 from rlcb.envs.families import family_of, foreseen_spec
 from rlcb.files import nearest_existing
-from rlcb.hardware import usable_cpus
+from rlcb.hardware import computes_bf16, usable_cpus
 from rlcb.run.directory import RunDirectory, check_space, checkpoint_bytes, foresee_run
 from rlcb.run.memory import expected_bytes
 from rlcb.run.metrics import want_tensorboard
@@ -37,8 +37,9 @@ def _print_notes(config: Config, mode: str, plan: Plan) -> None:
         if mode == "parallel" and plan.num_workers > cores:
             noun = ALGORITHMS[config.algorithm].worker
             note(f"{plan.num_workers} {noun}s share {cores} cores: fewer would be faster")
-    if plan.device == "cpu" and config.hardware.device == "auto":
-        note("no CUDA device: training on the CPU")
+    if config.hardware.precision == "bf16" and not computes_bf16(plan.device):
+        lacks = "this GPU" if plan.device == "cuda" else "this processor"
+        note(f"precision bf16: {lacks} has no instructions for it, fp32 would be faster")
 
 
 # --dry-run

@@ -7,10 +7,11 @@ from dataclasses import replace
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from rlcb.envs.base import VectorEnv, refuse_infinite
 from rlcb.envs.episodes import Episode, EpisodeCounter
+from rlcb.networks.precision import Computation
 from rlcb.rollout import Rollout, make_rollout
 
 
@@ -20,7 +21,7 @@ class Collector:
     def __init__(
         self,
         env: VectorEnv,
-        policy: nn.Module,
+        policy: Computation,
         n_steps: int,
         device: str,
         generator: torch.Generator,
@@ -42,6 +43,7 @@ class Collector:
         """Act for T steps, into this memory or the collector's own, which the next call overwrites."""
         self.env_seconds = self.acting_seconds = 0.0
         self.episodes = []
+        self.policy.refresh()
         rollout = into or self._own
         T, B = rollout.actions.shape
         rewards, dones = rollout.rewards.numpy(), rollout.dones.numpy()

@@ -108,6 +108,16 @@ def resolve_device(wanted: str, num_threads: int | None = None) -> str:
     return "cpu"
 
 
+def computes_bf16(device: str) -> bool:
+    """Whether the device has instructions for bf16: of a processor AVX512-BF16, AMX or Arm's BF16."""
+    if device == "cuda":
+        import torch
+
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
+    flags = f"{_cpuinfo('flags')} {_cpuinfo('Features')}".split()
+    return any(flag in flags for flag in ("avx512_bf16", "amx_bf16", "bf16"))
+
+
 def describe_machine() -> dict[str, Any]:
     """The facts about this machine that a reader of a result needs."""
     import psutil

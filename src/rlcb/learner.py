@@ -17,6 +17,7 @@ from rlcb.comm.parameters import ReplicatedParameters, ShardedParameters
 from rlcb.comm.process_group import ProcessGroup, SharedMemoryGroup, SoloGroup
 from rlcb.comm.shared_parameters import SharedParameters
 from rlcb.config.schema import Config, TrainingConfig
+from rlcb.networks.precision import Computation
 from rlcb.rmsprop import RMSprop
 from rlcb.rollout import Rollout
 
@@ -51,6 +52,7 @@ class Learner:
         """Alone, until `join`; `shared`: where weights and moments are kept, by default in this process's memory."""
         self.policy, self.config, self.generator, self._heartbeat = policy, config, generator, heartbeat
         self.algorithm = algorithm_named(config.algorithm)
+        self.computation = Computation(policy, config.hardware.precision)
         self.weights = flattened(policy)
         self._moments = {name: torch.zeros_like(self.weights) for name in MOMENTS[config.training.optimizer]}
         self._steps = torch.zeros((), device=self.weights.device if config.training.optimizer == "adam" else "cpu")
@@ -71,7 +73,7 @@ class Learner:
         self.parameters = kept
         self.weights, self.gradient = kept.weights, kept.gradient
         self._moments = dict(zip(self._moments, kept.moments, strict=True))
-        self._policy_parameters = shapes = list(self.policy.parameters())
+        shapes = list(self.policy.parameters())
         for parameter, piece in zip(shapes, pieces_of(self.weights, shapes), strict=True):
             parameter.data = piece
         self._gradients = pieces_of(self.gradient, shapes)
@@ -108,6 +110,7 @@ class Learner:
 
     def gradient_of(self, minibatch: Batch) -> Tensor:
         """Fill `gradient` with the minibatch's, piece by piece if asked to; returns the loss's metrics."""
+        self.computation.refresh()
         total = torch.zeros(len(self.algorithm.statistics), device=self.weights.device)
         # The group averages its gradients, so a sum over all samples is the mean times their number in all ranks.
         config = self.config
@@ -115,10 +118,10 @@ class Learner:
         micro, samples_per_item = config.training.micro_batch_size, config.minibatch_size // config.minibatch_items
         size = max(micro // samples_per_item, 1) if micro else len(minibatch)  # items per backward pass
         for number, piece in enumerate(split(minibatch, size)):
-            logits, values = self.policy(piece.observations.flatten(0, piece.item_dim))
+            logits, values = self.computation(piece.observations.flatten(0, piece.item_dim))
             loss, metrics = self.algorithm.loss(logits, values, piece, config)
             share = len(piece) / len(minibatch)
-            found = torch.autograd.grad(loss * (share * factor), self._policy_parameters)
+            found = torch.autograd.grad(loss * (share * factor), self.computation.parameters)
             for gradient, part in zip(self._gradients, found, strict=True):
                 gradient.add_(part) if number else gradient.copy_(part)
             total += metrics * share

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from rlcb.announce import print_banner, print_plan
 from rlcb.config.load import Given, build_config, division_note
 from rlcb.config.plan import make_plan
+from rlcb.config.precision import with_precision
 from rlcb.config.registry import ALGORITHMS, DEFAULT_ALGORITHM
 from rlcb.config.schema import Config
 from rlcb.console import note, warn
@@ -180,7 +181,7 @@ def _run(
     request: Request, path: Path, config: Config, mode: str, stop: StopRequest, pool: "RayPool | None" = None
 ) -> int:
     """Decide what is left to decide, make or open the run's directory and train; `pool`: the cluster's workers."""
-    config, plan = make_plan(config, mode, pool)
+    config, plan = make_plan(with_precision(config, mode), mode, pool)
     stop.begin()  # from here on there is a run that can be saved and resumed
     run = (open_run if request.resume else create_run)(path, config, mode)
     try:

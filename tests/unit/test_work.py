@@ -74,9 +74,9 @@ def test_precision_is_work_and_tells_groups_apart(tmp_path: Path) -> None:
     path = write_run(tmp_path / "b")
     config = json.loads((path / "benchmark_metrics.json").read_text())["config"]
     change(path, config={"hardware": {**config["hardware"], "precision": "bf16"}})
-    assert work_differences(load_run(tmp_path / "a"), load_run(path)) == "precision none / bf16"
+    assert work_differences(load_run(tmp_path / "a"), load_run(path)) == "precision fp32 / bf16"
     labels = {group.label for group in compared(tmp_path).sets[0].groups}
-    assert labels == {"PPO Sequential", "PPO Sequential, precision bf16"}
+    assert labels == {"PPO Sequential, precision fp32", "PPO Sequential, precision bf16"}
 
 
 def test_keys_without_meaning_are_not_shown(tmp_path: Path) -> None:

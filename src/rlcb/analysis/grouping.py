@@ -46,6 +46,7 @@ def settings_of(run: Run) -> dict[str, Any]:
         if name not in ignored:
             values = section(run.config, name)
             found |= {key: value for key, value in values.items() if key not in _NOT_SETTINGS.get(name, ())}
+    found.setdefault("precision", "fp32")  # runs from before there was a choice
     # What was used, rather than what was asked for.
     return {**found, **{name: getattr(run, name) for name in _RESOLVED}}
 

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from rlcb.config.load import build_config, largest_division
 from rlcb.config.registry import ALGORITHMS
 from rlcb.config.schema import Config
+from rlcb.console import note
 from rlcb.errors import ResourceError, WorkersLost
 from rlcb.files import read_regular, refuse_to_replace, write_whole
 from rlcb.hardware import resolve_device, usable_cpus
@@ -54,8 +55,10 @@ def make_plan(config: Config, mode: str, pool: ClusterPool | None = None) -> tup
     if mode == "sequential":
         threads = wanted or usable_cpus()
         device = resolve_device(config.hardware.device, threads)
-        return config, Plan(execution, 1, config.env.num_envs, 0, 0, threads, device)
-    config = decided(config, pool)
+        if (config.hardware.device, device) == ("auto", "cpu"):
+            note("no CUDA device: training on the CPU")
+        return config.changed("hardware", device=device), Plan(execution, 1, config.env.num_envs, 0, 0, threads, device)
+    config = decided(config, pool).changed("hardware", device="cpu")
     parallel = config.parallel
     workers, each, learners = parallel.num_workers, parallel.num_envs_per_worker, parallel.num_learners or 0
     assert isinstance(workers, int)

@@ -145,6 +145,9 @@ class HardwareConfig(Section):
 
     device: Literal["cpu", "cuda", "auto"] = setting("cpu", "auto: cuda where there is one")
     num_threads: _Int | None = setting(None, "CPU threads, null for what this machine allows", ge=1, le=1024)
+    precision: Literal["fp32", "bf16", "auto"] = setting(
+        "fp32", "what the network computes in, weights stay fp32; auto: the faster one, measured"
+    )
 
 
 class Config(Section):

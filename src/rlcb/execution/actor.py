@@ -14,6 +14,7 @@ from rlcb.execution.entry import WorkerContext
 from rlcb.execution.messages import ActorSetup, Started
 from rlcb.execution.worker import make_policy, seeds
 from rlcb.learner import flattened
+from rlcb.networks.precision import Computation
 
 
 def work(context: WorkerContext, setup: ActorSetup) -> None:
@@ -25,7 +26,7 @@ def work(context: WorkerContext, setup: ActorSetup) -> None:
     weights = flattened(policy)
     collector = Collector(
         env,
-        policy,
+        Computation(policy, config.hardware.precision),
         config.training.n_steps,
         "cpu",
         torch.Generator().manual_seed(acting),

@@ -48,7 +48,7 @@ class Worker:
         self.learner = Learner(policy, config, self._learning, shared, heartbeat)
         self._counter = EpisodeCounter(self.num_envs, first_env=rank * self.num_envs)
         self.collector = Collector(
-            self.env, policy, config.training.n_steps, device, self._acting, self._counter, heartbeat
+            self.env, self.learner.computation, config.training.n_steps, device, self._acting, self._counter, heartbeat
         )
         self.normalizer = make_normalizer(config, self.num_envs)
         self.progress = Progress()

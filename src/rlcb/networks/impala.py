@@ -1,6 +1,5 @@
 """The residual CNN of IMPALA (Espeholt et al. 2018)."""
 
-import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -35,7 +34,7 @@ class _PixelConv(nn.Conv2d):
     """A convolution of uint8 pictures [B, H, W, C], taken as numbers from 0 to 1."""
 
     def forward(self, observations: Tensor) -> Tensor:
-        pixels = observations.permute(0, 3, 1, 2).to(torch.float32)  # no copy but the conversion: channels are last
+        pixels = observations.permute(0, 3, 1, 2).to(self.weight.dtype)  # no copy but the conversion: channels are last
         # Scaling the few weights spares a pass over all pixels.
         return F.conv2d(pixels, self.weight * (1 / 255), self.bias, self.stride, self.padding)
 

@@ -1,13 +1,21 @@
-"""What the networks share: the initialisation of layers, and the heads of policy and value."""
+"""What the networks share: the initialisation of layers, and the layers that give logits and values."""
 
 from typing import TypeVar
 
-from torch import nn
+from torch import Tensor, nn
 
 from rlcb.envs.base import EnvSpec
 from rlcb.errors import UsageError
 
 Layer = TypeVar("Layer", nn.Linear, nn.Conv2d)
+
+
+class OutputLayer(nn.Linear):
+    """A dense layer that gives logits or values: it computes in fp32, whatever the precision of its inputs."""
+
+    def forward(self, features: Tensor) -> Tensor:
+        """The layer's outputs [B, n] for features [B, …]."""
+        return super().forward(features.float())
 
 
 def orthogonal(layer: Layer, gain: float) -> Layer:
@@ -28,7 +36,7 @@ def xavier(layer: Layer) -> Layer:
 
 def heads(features: int, num_actions: int) -> tuple[nn.Linear, nn.Linear]:
     """A policy head (logits [B, A]) and a value head ([B, 1]) on features [B, …]."""
-    return orthogonal(nn.Linear(features, num_actions), 0.01), orthogonal(nn.Linear(features, 1), 1.0)
+    return orthogonal(OutputLayer(features, num_actions), 0.01), orthogonal(OutputLayer(features, 1), 1.0)
 
 
 def refuse_unfit(name: str, spec: EnvSpec, fits: bool) -> None:

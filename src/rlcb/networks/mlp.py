@@ -5,7 +5,7 @@ import math
 from torch import Tensor, nn
 
 from rlcb.envs.base import EnvSpec
-from rlcb.networks.layers import orthogonal, refuse_unfit
+from rlcb.networks.layers import OutputLayer, orthogonal, refuse_unfit
 
 
 class Mlp(nn.Module):
@@ -18,7 +18,10 @@ class Mlp(nn.Module):
 
     def forward(self, observations: Tensor) -> tuple[Tensor, Tensor]:
         """Logits [B, A] and values [B] of vectors [B, n]."""
-        return self.policy(observations), self.value(observations).squeeze(1)
+        first = self.policy[0]
+        assert isinstance(first, nn.Linear)
+        x = observations.to(first.weight.dtype)
+        return self.policy(x), self.value(x).squeeze(1)
 
 
 def _tanh_layers(size: int, outputs: int, gain: float) -> nn.Sequential:
@@ -28,7 +31,7 @@ def _tanh_layers(size: int, outputs: int, gain: float) -> nn.Sequential:
         nn.Tanh(),
         orthogonal(nn.Linear(64, 64), hidden),
         nn.Tanh(),
-        orthogonal(nn.Linear(64, outputs), gain),
+        orthogonal(OutputLayer(64, outputs), gain),
     )
 
 

@@ -2,7 +2,6 @@
 
 import math
 
-import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -34,7 +33,7 @@ class NatureCNN(nn.Module):
         conv1 = self.body["conv1"]
         assert isinstance(conv1, nn.Conv2d)
         # Frames with their channels last are what oneDNN likes, so this makes no copy but the conversion.
-        x = observations.permute(0, 3, 1, 2).to(torch.float32)
+        x = observations.permute(0, 3, 1, 2).to(conv1.weight.dtype)
         # Scaling the few weights spares a pass over all pixels.
         x = F.relu(F.conv2d(x, conv1.weight * (1 / 255), conv1.bias, conv1.stride), inplace=True)
         x = F.relu(self.body["conv2"](x), inplace=True)

@@ -76,6 +76,7 @@ def benchmark_metrics(run: RunDirectory, config: Config, outcome: Outcome) -> Me
         "hardware": {
             **describe_machine(),
             "device": outcome.plan.device,
+            "precision": config.hardware.precision,
             **gpu_used(outcome.plan.device),
             "num_workers": outcome.plan.num_workers,
             "num_learners": outcome.plan.num_learners,

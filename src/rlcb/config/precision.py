@@ -1,0 +1,49 @@
+"""`hardware.precision: auto` decided: how fast this machine trains the configured network in fp32 and in bf16."""
+
+import json
+import os
+import subprocess
+import sys
+
+from rlcb.config.registry import ALGORITHMS
+from rlcb.config.schema import Config
+from rlcb.errors import ResourceError
+from rlcb.hardware import usable_cpus
+
+
+def with_precision(config: Config, mode: str) -> Config:
+    """The configuration with the faster precision in the place of `auto`; prints what was measured."""
+    if config.hardware.precision != "auto":
+        return config
+    speeds = _measured(config, mode)
+    faster = max(speeds, key=lambda name: speeds[name])
+    words = ", ".join(f"{name} {speed:,.0f}" for name, speed in speeds.items())
+    print(f"Precision: {faster}, the faster one (samples learned from per second: {words})", flush=True)
+    return config.changed("hardware", precision=faster)
+
+
+def _measured(config: Config, mode: str) -> dict[str, float]:
+    """Samples per second of the network's forward and backward passes, by precision, in one of the run's processes."""
+    cores = usable_cpus()
+    threads = config.hardware.num_threads or cores
+    samples = config.minibatch_size
+    if mode == "parallel":  # a process gets about a core and a core's share of the minibatch
+        threads, samples = 1, max(samples // cores, config.training.n_steps if _whole_unrolls(config) else 1)
+    order = {
+        "env": config.env.model_dump(),
+        "network": config.training.network,
+        "device": config.hardware.device if mode == "sequential" else "cpu",
+        "threads": min(threads, cores),
+        "samples": min(samples, config.training.micro_batch_size or samples),
+    }
+    command = [sys.executable, "-m", "rlcb.measure.precision_trial", str(os.getpid())]
+    done = subprocess.run(command, input=json.dumps(order), capture_output=True, text=True, check=False)
+    if done.returncode:
+        reason = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
+        raise ResourceError(f"--precision auto: the measurement failed: {reason}; use --precision fp32")
+    speeds: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return speeds
+
+
+def _whole_unrolls(config: Config) -> bool:
+    return ALGORITHMS[config.algorithm].whole_unrolls

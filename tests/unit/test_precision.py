@@ -1,0 +1,119 @@
+"""bf16 inside the network: what is converted, what stays fp32, how far the results are from fp32's."""
+
+from itertools import pairwise
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from rlcb import announce
+from rlcb.config import precision as decision
+from rlcb.config.load import build_config
+from rlcb.config.plan import make_plan
+from rlcb.config.precision import with_precision
+from rlcb.envs.base import EnvSpec
+from rlcb.learner import Learner
+from rlcb.measure.precision_trial import measured
+from rlcb.networks import make_network
+from rlcb.networks.precision import Computation
+
+FRAMES = EnvSpec((64, 64, 3), np.dtype(np.uint8), 15)
+VECTOR = EnvSpec((4,), np.dtype(np.float32), 2)
+NETWORKS = [("nature", FRAMES), ("impala", FRAMES), ("mlp", VECTOR)]
+
+
+def observations_of(spec: EnvSpec, count: int) -> torch.Tensor:
+    shape = (count, *spec.observation_shape)
+    return torch.randint(0, 256, shape, dtype=torch.uint8) if spec.is_image else torch.randn(shape)
+
+
+def gradient_of(computation: Computation, observations: torch.Tensor) -> torch.Tensor:
+    logits, values = computation(observations)
+    loss = torch.log_softmax(logits, 1)[:, 0].mean() + (values - 1).square().mean()
+    return torch.cat([part.float().flatten() for part in torch.autograd.grad(loss, computation.parameters)])
+
+
+@pytest.mark.parametrize(("name", "spec"), NETWORKS)
+def test_bf16_gives_what_fp32_gives_up_to_its_rounding(name: str, spec: EnvSpec) -> None:
+    torch.manual_seed(0)
+    policy = make_network(name, spec)
+    observations = observations_of(spec, 64)
+    whole, rounded = Computation(policy, "fp32"), Computation(policy, "bf16")
+    assert whole.network is policy
+    outputs = zip(whole(observations), rounded(observations), strict=True)
+    for exact, near in outputs:
+        assert near.dtype == torch.float32
+        assert float((exact - near).detach().abs().max()) < 0.05 * max(float(exact.detach().abs().max()), 0.1)
+    exact, near = (gradient_of(each, observations) for each in (whole, rounded))
+    assert float(torch.nn.functional.cosine_similarity(exact, near, dim=0)) > 0.999
+    assert not torch.equal(exact, near)
+
+
+@pytest.mark.parametrize(("name", "spec"), NETWORKS)
+def test_layers_are_bf16_and_outputs_are_the_policys_own(name: str, spec: EnvSpec) -> None:
+    policy = make_network(name, spec)
+    network = Computation(policy, "bf16").network
+    kinds = {key: parameter.dtype for key, parameter in network.named_parameters()}
+    originals = dict(policy.named_parameters())
+    outputs = ("policy_head", "value_head", "policy.4", "value.4")
+    for key, parameter in network.named_parameters():
+        if key.startswith(outputs):
+            assert parameter is originals[key]
+        else:
+            assert kinds[key] == torch.bfloat16
+    assert all(parameter.dtype == torch.float32 for parameter in policy.parameters())
+
+
+def test_the_copy_follows_the_policy_also_after_its_weights_have_moved_elsewhere() -> None:
+    torch.manual_seed(0)
+    config = build_config(None, {"precision": ("x", "bf16")}, algorithm="a2c")
+    policy = make_network("nature", FRAMES)
+    learner = Learner(policy, config, torch.Generator())  # which makes all weights views of one vector
+    observations = observations_of(FRAMES, 8)
+    with torch.no_grad():
+        learner.weights.mul_(1.5)
+        learner.computation.refresh()
+        expected = Computation(policy, "bf16")(observations)
+        found = learner.computation(observations)
+    assert all(torch.equal(one, other) for one, other in zip(expected, found, strict=True))
+    assert learner.weights.dtype == learner.gradient.dtype == torch.float32
+
+
+def test_auto_takes_the_faster_one_and_saves_it(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    config = build_config(None, {"precision": ("x", "auto")})
+    for speeds, chosen in (({"fp32": 2.0, "bf16": 3.0}, "bf16"), ({"fp32": 3.0, "bf16": 2.0}, "fp32")):
+        monkeypatch.setattr(decision, "_measured", lambda config, mode, speeds=speeds: speeds)
+        assert with_precision(config, "sequential").hardware.precision == chosen
+        assert f"Precision: {chosen}" in capsys.readouterr().out
+    fixed = build_config(None, {"precision": ("x", "bf16")})
+    assert with_precision(fixed, "parallel") is fixed
+
+
+@pytest.mark.parametrize(("algorithm", "mode"), [("ppo", "sequential"), ("impala", "parallel"), ("a3c", "parallel")])
+def test_both_precisions_are_measured_for_real(algorithm: str, mode: str) -> None:
+    given = {"precision": ("x", "auto"), "name": ("x", "CartPole-v1")}
+    config = build_config(None, given, algorithm=algorithm, mode=mode)
+    speeds = decision._measured(config, mode)
+    assert set(speeds) == {"fp32", "bf16"}
+    assert min(speeds.values()) > 0
+
+
+def test_steps_are_measured_in_turn() -> None:
+    order: list[str] = []
+    speeds = measured({name: lambda name=name: order.append(name) for name in ("a", "b")}, samples=10)  # type: ignore[misc]
+    assert order[:2] == ["a", "b"]
+    switches = sum(one != other for one, other in pairwise(order))
+    assert switches >= 3
+    assert min(speeds.values()) > 0
+
+
+@pytest.mark.parametrize("has", [True, False])
+def test_a_processor_without_bf16_is_named(has: bool, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    monkeypatch.setattr(announce, "computes_bf16", lambda device: has)
+    config, plan = make_plan(build_config(None, {"precision": ("x", "bf16")}), "sequential")
+    announce.print_banner(SimpleNamespace(mode="sequential", algorithm="ppo", path="x"), config, plan)  # type: ignore[arg-type]
+    shown = capsys.readouterr()
+    assert ("fp32 would be faster" in shown.err) == (not has)
+    assert "Precision: bf16" in shown.out
