@@ -11,7 +11,7 @@ from torch import Tensor
 
 from rlcb.envs.base import VectorEnv, refuse_infinite
 from rlcb.envs.episodes import Episode, EpisodeCounter
-from rlcb.networks.precision import Computation
+from rlcb.networks.computation import Computation
 from rlcb.rollout import Rollout, make_rollout
 
 
@@ -75,7 +75,7 @@ class Collector:
 
     def _act(self, rollout: Rollout, t: int, race: Tensor) -> NDArray[np.int64]:
         """Store the current observation, draw an action for each env and keep what learning needs of it."""
-        logits, rollout.values[t] = self.policy(self._store(rollout, t))
+        logits, rollout.values[t] = self.policy.act(self._store(rollout, t))
         log_policy = torch.log_softmax(logits, dim=1)
         actions = torch.argmax(log_policy.exp().div_(race), dim=1)
         rollout.actions[t] = actions

@@ -16,8 +16,9 @@ from rlcb.comm.control import no_heartbeat
 from rlcb.comm.parameters import ReplicatedParameters, ShardedParameters
 from rlcb.comm.process_group import ProcessGroup, SharedMemoryGroup, SoloGroup
 from rlcb.comm.shared_parameters import SharedParameters
+from rlcb.config.registry import ALGORITHMS
 from rlcb.config.schema import Config, TrainingConfig
-from rlcb.networks.precision import Computation
+from rlcb.networks.computation import Computation
 from rlcb.rmsprop import RMSprop
 from rlcb.rollout import Rollout
 
@@ -52,7 +53,9 @@ class Learner:
         """Alone, until `join`; `shared`: where weights and moments are kept, by default in this process's memory."""
         self.policy, self.config, self.generator, self._heartbeat = policy, config, generator, heartbeat
         self.algorithm = algorithm_named(config.algorithm)
-        self.computation = Computation(policy, config.hardware.precision)
+        # One gradient per rollout, at the weights that acted: the forward pass of acting serves for learning, too.
+        once = ALGORITHMS[config.algorithm].whole_rollout and not config.training.micro_batch_size
+        self.computation = Computation(policy, config.hardware.precision, keeps_layers=once)
         self.weights = flattened(policy)
         self._moments = {name: torch.zeros_like(self.weights) for name in MOMENTS[config.training.optimizer]}
         self._steps = torch.zeros((), device=self.weights.device if config.training.optimizer == "adam" else "cpu")
@@ -94,11 +97,12 @@ class Learner:
         statistics, norms, skipped, bad_batch = [], [], 0, None
         for step, chosen in enumerate(indices):
             self._heartbeat()
-            minibatch = select(batch, chosen)
+            as_acted = self.computation.kept_samples == len(chosen) == len(batch)
+            minibatch = batch if as_acted else select(batch, chosen)
             if scales is not None and isinstance(minibatch, Samples):
                 mean, deviation = scales[step]
                 minibatch = replace(minibatch, advantages=(minibatch.advantages - mean) / deviation)
-            metrics = self.gradient_of(minibatch)
+            metrics = self.gradient_of(minibatch, as_acted)
             norm = self.parameters.reduce()
             if not torch.isfinite(norm):
                 skipped, bad_batch = skipped + 1, minibatch
@@ -108,9 +112,14 @@ class Learner:
             norms.append(norm)
         return Update(self._metrics(batch, statistics, norms, learning_rate), skipped, bad_batch)
 
-    def gradient_of(self, minibatch: Batch) -> Tensor:
-        """Fill `gradient` with the minibatch's, piece by piece if asked to; returns the loss's metrics."""
-        self.computation.refresh()
+    def gradient_of(self, minibatch: Batch, as_acted: bool = False) -> Tensor:
+        """Fill `gradient` with the minibatch's, piece by piece if asked to; returns the loss's metrics.
+
+        `as_acted`: the minibatch is all that was acted on with these weights, in that order.
+        """
+        if not as_acted:
+            self.computation.refresh()
+        compute = self.computation.acted if as_acted else self.computation
         total = torch.zeros(len(self.algorithm.statistics), device=self.weights.device)
         # The group averages its gradients, so a sum over all samples is the mean times their number in all ranks.
         config = self.config
@@ -118,7 +127,7 @@ class Learner:
         micro, samples_per_item = config.training.micro_batch_size, config.minibatch_size // config.minibatch_items
         size = max(micro // samples_per_item, 1) if micro else len(minibatch)  # items per backward pass
         for number, piece in enumerate(split(minibatch, size)):
-            logits, values = self.computation(piece.observations.flatten(0, piece.item_dim))
+            logits, values = compute(piece.observations.flatten(0, piece.item_dim))
             loss, metrics = self.algorithm.loss(logits, values, piece, config)
             share = len(piece) / len(minibatch)
             found = torch.autograd.grad(loss * (share * factor), self.computation.parameters)

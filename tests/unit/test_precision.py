@@ -17,7 +17,7 @@ from rlcb.envs.base import EnvSpec
 from rlcb.learner import Learner
 from rlcb.measure.precision_trial import measured
 from rlcb.networks import make_network
-from rlcb.networks.precision import Computation
+from rlcb.networks.computation import Computation
 
 FRAMES = EnvSpec((64, 64, 3), np.dtype(np.uint8), 15)
 VECTOR = EnvSpec((4,), np.dtype(np.float32), 2)

@@ -14,7 +14,7 @@ from rlcb.execution.entry import WorkerContext
 from rlcb.execution.messages import ActorSetup, Started
 from rlcb.execution.worker import make_policy, seeds
 from rlcb.learner import flattened
-from rlcb.networks.precision import Computation
+from rlcb.networks.computation import Computation
 
 
 def work(context: WorkerContext, setup: ActorSetup) -> None:

@@ -25,7 +25,7 @@ def main() -> None:
     import torch
 
     from rlcb.networks import make_network
-    from rlcb.networks.precision import Computation
+    from rlcb.networks.computation import Computation
 
     device = resolve_device(order["device"], order["threads"])
     torch.set_num_threads(order["threads"])

@@ -1,4 +1,4 @@
-"""Policies with a value head. Every module here except `layers` and `precision` is a network, named after its file.
+"""Policies with a value head. Every module here is a network, named after its file, but for those in `_NO_NETWORKS`.
 
 Its function `make(spec)` builds an nn.Module that maps observations [B, …] to logits [B, A] and values [B].
 """
@@ -12,7 +12,7 @@ if TYPE_CHECKING:  # the configuration needs the names, and `--help` must not wa
 
     from rlcb.envs.base import EnvSpec
 
-_NO_NETWORKS = ("layers", "precision")
+_NO_NETWORKS = ("layers", "computation", "kept_layers")
 NAMES = tuple(sorted(module.name for module in iter_modules(__path__) if module.name not in _NO_NETWORKS))
 
 
