@@ -3,12 +3,15 @@
     python perf/modes.py impala --rounds 4 --seconds 12 --divisions 1x2 2x1 2x2
     python perf/modes.py a2c --rounds 4 --seconds 12 --divisions 2
     python perf/modes.py ppo --base 2+gloo --divisions 2+ray        # what a cluster costs, on this machine alone
+    python perf/modes.py a2c --divisions sequential+bf16 2 2+bf16   # what bf16 gains
+    python perf/modes.py ppo --shipped --divisions auto 1 2         # config/ppo_parallel.yaml as it is
 
-The work: Procgen CoinRun, easy, 200 levels, 32 environments in all, Nature CNN, fp32, CPU, and
+The work: Procgen CoinRun, easy, 200 levels, 32 environments in all (or --envs), Nature CNN, fp32, CPU, and
 W1 (ppo): 128 steps, 4 epochs of minibatches of 1024; W3 (impala): 128 steps, one pass in minibatches of 1024;
-W4 (a2c, a3c): 5 steps, RMSProp. A division is a number of workers, for IMPALA ACTORSxLEARNERS; with +gloo gradients
-cross by sockets, with +ray the workers are on a cluster of this machine alone. Sequential gets all cores as threads
-(A3C is measured beside sequential A2C). The first updates of each run are warm-up.
+W4 (a2c, a3c): 5 steps, RMSProp; with --shipped that of the files in config/. A division is a number of workers, for
+IMPALA ACTORSxLEARNERS, or auto; with +gloo gradients cross by sockets, with +ray the workers are on a cluster of this
+machine alone, with +bf16 the network computes in bf16. Sequential gets all cores as threads (A3C is measured beside
+sequential A2C). The first updates of each run are warm-up.
 """
 
 import argparse
@@ -32,23 +35,29 @@ WORK = {
     "a3c": ("--n-steps", "5"),
 }
 ENVS, WARM_UP_SECONDS = 32, 3.0
+EXTRAS = {"gloo": ["--backend", "gloo"], "ray": ["--cluster", "local"], "bf16": ["--precision", "bf16"]}
 
 
-def flags_of(algorithm: str, division: str) -> list[str]:
+def flags_of(algorithm: str, division: str, envs: int) -> list[str]:
     """How to start a division; `sequential` is one too."""
+    division, *words = division.split("+")
+    extras = [flag for word in words for flag in EXTRAS[word]]
     if division == "sequential":
-        return ["a2c" if algorithm == "a3c" else algorithm, "--mode", "sequential", "--num-envs", str(ENVS)]
-    division, _, where = division.partition("+")
+        return ["a2c" if algorithm == "a3c" else algorithm, "--mode", "sequential", "--num-envs", str(envs), *extras]
+    if division == "auto":
+        return [algorithm, "--mode", "parallel", "--num-workers", "auto", *extras]
     workers, _, learners = division.partition("x")
     flags = [algorithm, "--mode", "parallel", "--num-workers", workers, "--num-envs-per-worker"]
-    there = {"": [], "gloo": ["--backend", "gloo"], "ray": ["--cluster", "local"]}[where]
-    return [*flags, str(ENVS // int(workers)), *(["--num-learners", learners] if learners else []), *there]
+    return [*flags, str(envs // int(workers)), *(["--num-learners", learners] if learners else []), *extras]
 
 
-def run_once(algorithm: str, division: str, seconds: float, tree: Path = REPO) -> tuple[float, float]:
+def run_once(
+    algorithm: str, division: str, seconds: float, tree: Path = REPO, envs: int = ENVS, shipped: bool = False
+) -> tuple[float, float]:
     """One run with the code in a tree: its speed after the warm-up, and the share of the cores that it kept busy."""
+    work = () if shipped else WORK[algorithm]
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "rlcb", "train", *flags_of(algorithm, division), *WORK[algorithm]]
+        command = [sys.executable, "-m", "rlcb", "train", *flags_of(algorithm, division, envs), *work]
         command += ["--duration", str((seconds + WARM_UP_SECONDS) / 3600), "--tensorboard", "false"]
         command += ["--log-interval", "100000", "--output-dir", f"{folder}/run"]
         environment = {**os.environ, "PYTHONPATH": f"{tree / 'src'}:{os.environ.get('PYTHONPATH', '')}"}
@@ -71,13 +80,16 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--seconds", type=float, default=12.0, help="timed span of each run")
     parser.add_argument("--divisions", nargs="+", required=True, metavar="N", help="workers, or ACTORSxLEARNERS")
+    parser.add_argument("--envs", type=int, default=ENVS, metavar="N", help="environments in all")
+    parser.add_argument("--shipped", action="store_true", help="the work of config/<algorithm>_<mode>.yaml")
     parser.add_argument("--base", default="sequential", metavar="N", help="what the others are measured beside")
     arguments = parser.parse_args()
     todo = [arguments.base, *arguments.divisions]
     found: dict[str, list[tuple[float, float]]] = {division: [] for division in todo}
     for number in range(arguments.rounds):
         for division in todo if number % 2 == 0 else reversed(todo):
-            found[division].append(run_once(arguments.algorithm, division, arguments.seconds))
+            how = {"envs": arguments.envs, "shipped": arguments.shipped}
+            found[division].append(run_once(arguments.algorithm, division, arguments.seconds, **how))
             print(f"round {number + 1}  {division:12} {found[division][-1][0]:8,.0f} FPS", flush=True)
     print(f"\n{arguments.algorithm}, {cpu_model()}, {usable_cpus()} usable cores\n")
     print(
