@@ -22,7 +22,7 @@ from statistics import median
 import numpy as np
 from numpy.typing import NDArray
 
-from modes import REPO, WARM_UP_SECONDS, WORK, flags_of
+from modes import ENVS, REPO, WARM_UP_SECONDS, WORK, flags_of
 from rlcb.hardware import cpu_model, usable_cpus
 
 _BUSY = "while True: pass"
@@ -61,7 +61,7 @@ def speeds(algorithm: str, division: str, seconds: float, copies: int, busy: boo
 
 
 def _start(algorithm: str, division: str, seconds: float, run: Path) -> "subprocess.Popen[str]":
-    command = [sys.executable, "-m", "rlcb", "train", *flags_of(algorithm, division), *WORK[algorithm]]
+    command = [sys.executable, "-m", "rlcb", "train", *flags_of(algorithm, division, ENVS), *WORK[algorithm]]
     command += ["--duration", str((seconds + WARM_UP_SECONDS) / 3600), "--tensorboard", "false"]
     command += ["--log-interval", "100000", "--output-dir", str(run)]
     environment = {**os.environ, "PYTHONPATH": f"{REPO / 'src'}:{os.environ.get('PYTHONPATH', '')}"}

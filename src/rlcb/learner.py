@@ -19,6 +19,7 @@ from rlcb.comm.shared_parameters import SharedParameters
 from rlcb.config.registry import ALGORITHMS
 from rlcb.config.schema import Config, TrainingConfig
 from rlcb.networks.computation import Computation
+from rlcb.networks.kept_layers import KeptLayers
 from rlcb.rmsprop import RMSprop
 from rlcb.rollout import Rollout
 
@@ -119,21 +120,26 @@ class Learner:
         """
         if not as_acted:
             self.computation.refresh()
-        compute = self.computation.acted if as_acted else self.computation
-        total = torch.zeros(len(self.algorithm.statistics), device=self.weights.device)
-        # The group averages its gradients, so a sum over all samples is the mean times their number in all ranks.
-        config = self.config
-        factor = config.minibatch_size if self.algorithm.summed else 1
+        config, threads = self.config, self.computation.threads
         micro, samples_per_item = config.training.micro_batch_size, config.minibatch_size // config.minibatch_items
-        size = max(micro // samples_per_item, 1) if micro else len(minibatch)  # items per backward pass
-        for number, piece in enumerate(split(minibatch, size)):
-            logits, values = compute(piece.observations.flatten(0, piece.item_dim))
+        items = max(micro // samples_per_item, 1) if micro else len(minibatch)  # items in backward passes at a time
+        pieces = split(minibatch, max(math.ceil(items / threads), 1))
+        kept = self.computation.kept([len(piece) for piece in pieces]) if as_acted else [None] * len(pieces)
+        # The group averages its gradients, so a sum over all samples is the mean times their number in all ranks.
+        factor = config.minibatch_size if self.algorithm.summed else 1
+
+        def gradient(piece: Batch, layers: KeptLayers | None) -> tuple[tuple[Tensor, ...], Tensor]:
+            logits, values = self.computation(piece.observations.flatten(0, piece.item_dim), layers)
             loss, metrics = self.algorithm.loss(logits, values, piece, config)
             share = len(piece) / len(minibatch)
             found = torch.autograd.grad(loss * (share * factor), self.computation.parameters)
-            for gradient, part in zip(self._gradients, found, strict=True):
-                gradient.add_(part) if number else gradient.copy_(part)
-            total += metrics * share
+            return found, metrics * share
+
+        total = torch.zeros(len(self.algorithm.statistics), device=self.weights.device)
+        for number, (found, metrics) in enumerate(self.computation.map(gradient, pieces, kept)):
+            for whole, part in zip(self._gradients, found, strict=True):
+                whole.add_(part) if number else whole.copy_(part)
+            total += metrics
         return total
 
     def step(self, norm: Tensor) -> None:

@@ -35,7 +35,8 @@ def test_outputs_and_gradients_are_those_of_a_forward_pass(name: str, spec: EnvS
     observations = observations_of(spec, T, B)
     shown = act(computation, observations)
     assert computation.kept_samples == T * B
-    kept = computation.acted(observations.flatten(0, 1))
+    (layers,) = computation.kept([T * B])
+    kept = computation(observations.flatten(0, 1), layers)
     assert computation.kept_samples == 0  # once only
     anew = computation(observations.flatten(0, 1))
     tolerance = 1e-5 if precision == "fp32" else 0.02
@@ -56,6 +57,7 @@ def rollout_of(computation: Computation) -> tuple[Rollout, torch.Tensor]:
     rollout.observations.copy_(observations_of(FRAMES, T + 1, B))
     rollout.actions.copy_(torch.randint(0, 15, (T, B)))
     shown = act(computation, rollout.observations[:-1])
+    rollout.values.zero_()
     rollout.values[:-1] = shown[1].view(T, B)
     rollout.truncation_value.zero_()
     rollout.dones.zero_()

@@ -18,6 +18,7 @@ from rlcb.learner import Learner
 from rlcb.measure.precision_trial import measured
 from rlcb.networks import make_network
 from rlcb.networks.computation import Computation
+from rlcb.rollout import make_rollout
 
 FRAMES = EnvSpec((64, 64, 3), np.dtype(np.uint8), 15)
 VECTOR = EnvSpec((4,), np.dtype(np.float32), 2)
@@ -117,3 +118,31 @@ def test_a_processor_without_bf16_is_named(has: bool, monkeypatch: pytest.Monkey
     shown = capsys.readouterr()
     assert ("fp32 would be faster" in shown.err) == (not has)
     assert "Precision: bf16" in shown.out
+
+
+@pytest.mark.parametrize("algorithm", ["ppo", "a2c", "impala"])
+def test_in_bf16_each_thread_takes_samples_of_its_own_and_the_gradient_is_that_of_all(algorithm: str) -> None:
+    given = {"precision": ("x", "bf16"), "num_envs": ("x", 6), "n_steps": ("x", 8), "batch_size": ("x", 48)}
+    given = given if algorithm != "a2c" else {key: value for key, value in given.items() if key != "batch_size"}
+    config, before, found = build_config(None, given, algorithm=algorithm), torch.get_num_threads(), []
+    try:
+        for threads in (1, 3, 4):
+            torch.set_num_threads(threads)
+            torch.manual_seed(0)
+            learner = Learner(make_network("nature", FRAMES), config, torch.Generator().manual_seed(0))
+            assert learner.computation.threads == threads
+            rollout = make_rollout(8, 6, FRAMES, "cpu")
+            for tensor in (rollout.values, rollout.log_probs, rollout.truncation_value, rollout.dones):
+                tensor.zero_()
+            rollout.observations.copy_(observations_of(FRAMES, 9 * 6).view(9, 6, 64, 64, 3))
+            rollout.actions.copy_(torch.randint(0, 15, (8, 6)))
+            with torch.inference_mode():
+                learner.computation.refresh()
+                for step in rollout.observations[:-1]:
+                    learner.computation.act(step)
+            learner.update(rollout, torch.randn(8, 6), 1e-9)
+            found.append(learner.gradient.clone())
+    finally:
+        torch.set_num_threads(before)
+    for gradient in found[1:]:
+        assert float((gradient - found[0]).norm()) <= 0.02 * float(found[0].norm())

@@ -1,14 +1,20 @@
 """A policy's network as it is computed: in fp32 or bf16, and for some algorithms once for acting and learning."""
 
 import copy
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
 
-from rlcb.networks.kept_layers import KeepingLayers, UsingKeptLayers
+from rlcb.networks.kept_layers import KeepingLayers, KeptLayers, UsingKeptLayers
 from rlcb.networks.layers import OutputLayer
 
 Outputs = tuple[Tensor, Tensor]  # logits [B, A] and values [B], both fp32
+One = TypeVar("One")
+Other = TypeVar("Other")
+Result = TypeVar("Result")
 
 
 class Computation:
@@ -19,8 +25,9 @@ class Computation:
     """
 
     def __init__(self, policy: nn.Module, precision: str = "fp32", keeps_layers: bool = False):
-        """`keeps_layers`: `act` keeps what `acted` needs."""
+        """`keeps_layers`: `act` keeps the outputs of the network's layers."""
         self.network, self._keeps_layers = policy, keeps_layers
+        self._pool: ThreadPoolExecutor | None = None
         self._kept: list[list[Tensor]] = []  # for each layer in the order of computation: its outputs by step
         self._converted: list[Tensor] = []
         self._originals: list[Tensor] = []
@@ -32,8 +39,11 @@ class Computation:
             self._originals = [original for _, original in found]
         self.parameters = list(self.network.parameters())
 
-    def __call__(self, observations: Tensor) -> Outputs:
-        """Logits and values."""
+    def __call__(self, observations: Tensor, layers: KeptLayers | None = None) -> Outputs:
+        """Logits and values; `layers`: what the layers have given for these observations, if that is known."""
+        if layers is not None:
+            with UsingKeptLayers(layers):
+                return self(observations)
         outputs: Outputs = self.network(observations)
         return outputs
 
@@ -56,23 +66,43 @@ class Computation:
             kept.append(output)
         return outputs
 
-    def acted(self, observations: Tensor) -> Outputs:
-        """Logits and values of all that `act` has seen since `refresh`, these very observations in this order.
-
-        They have gradients as if they had been computed by the network here and now; it can be done once.
-        """
-        outputs = []
-        for kept in self._kept:
-            outputs.append(torch.cat(kept))
-            kept.clear()  # layer by layer, so that few outputs are there twice at a time
+    def kept(self, sizes: list[int]) -> list[KeptLayers]:
+        """What the layers gave in `act` since `refresh`, in pieces of so many samples; it is handed out once."""
+        columns = []
+        for outputs in self._kept:
+            # `data`: as tensors of their own, not as views, which in-place operations could not be done on.
+            columns.append([piece.data for piece in torch.split(torch.cat(outputs), sizes)])
+            outputs.clear()  # layer by layer, so that few outputs are there twice at a time
         self._kept = []
-        with UsingKeptLayers(outputs):
-            return self(observations)
+        return [list(piece) for piece in zip(*columns, strict=True)]
 
     @property
     def kept_samples(self) -> int:
-        """How many samples `acted` would give."""
+        """Of how many samples the layers' outputs are kept."""
         return sum(len(output) for output in self._kept[0]) if self._kept else 0
+
+    @property
+    def threads(self) -> int:
+        """In how many threads `map` works.
+
+        In fp32 it is one, and torch divides each operation among its threads. In bf16 the backward pass of oneDNN's
+        convolutions has threads wait for each other in a loop that does not yield the core: beside any other program a
+        step then takes a hundred times as long. So there each thread gets samples of its own.
+        """
+        if not self._converted or self._converted[0].is_cuda:
+            return 1
+        return torch.get_num_threads()
+
+    def map(
+        self, function: Callable[[One, Other], Result], first: Iterable[One], second: Iterable[Other]
+    ) -> Iterator[Result]:
+        """The function's results for pairs of arguments, in order, computed in `threads` threads."""
+        if self.threads == 1:
+            return map(function, first, second)
+        if self._pool is None:
+            threads = self.threads
+            self._pool = ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,))
+        return self._pool.map(function, first, second)
 
 
 def _with_bf16_layers(policy: nn.Module) -> nn.Module:

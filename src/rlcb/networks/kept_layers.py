@@ -14,6 +14,7 @@ from torch.autograd import Function
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
+KeptLayers = list[Tensor]  # outputs of a network's layers, in the order of computation
 _LAYERS = (F.conv2d, F.linear)
 
 
@@ -22,7 +23,7 @@ class KeepingLayers(TorchFunctionMode):
 
     def __init__(self) -> None:
         super().__init__()
-        self.outputs: list[Tensor] = []
+        self.outputs: KeptLayers = []
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = function(*args, **(kwargs or {}))
@@ -34,7 +35,7 @@ class KeepingLayers(TorchFunctionMode):
 class UsingKeptLayers(TorchFunctionMode):
     """While this is on, layers give kept outputs, one after the other, and have the gradients of real ones."""
 
-    def __init__(self, outputs: list[Tensor]):
+    def __init__(self, outputs: KeptLayers):
         super().__init__()
         self._outputs = outputs[::-1]
 
