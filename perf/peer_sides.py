@@ -56,7 +56,7 @@ PEERS = {
         "peer_sample_factory.py",
         (*_COMMON, "sample-factory==2.1.1"),
         {
-            "ppo": "APPO, synchronous; may collect the next rollout while it learns; returns are normalised, not rewards",
+            "ppo": "APPO, synchronous; may collect the next rollout while it learns; returns normalised, not rewards",
             "impala": "APPO, asynchronous: GAE, PPO's clipped loss, no V-trace; Adam; returns normalised, not rewards",
         },
     ),

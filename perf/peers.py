@@ -9,7 +9,8 @@ PPO (W1): 128 steps, 4 epochs of minibatches of 1024. IMPALA (W3): unrolls of 12
 A2C (W4): 5 steps, one optimizer step of RMSProp on all of them. Acting and learning are timed together, after a warm-up
 (the first update; of IMPALA three, of A2C twenty). Each peer has a virtual environment of its own, built on first use;
 CleanRL is run from a checkout. Where a peer's work differs, the lines below the table say how. Memory is the peak of
-all processes together. Exit code 1: nothing could be compared.
+all processes together. Measure on an idle machine: other load slows down the peers more than this program.
+Exit code 1: nothing could be compared.
 """
 
 import argparse
@@ -30,6 +31,11 @@ from peer_work import WORK  # noqa: E402
 from rlcb.hardware import cpu_model, usable_cpus  # noqa: E402
 
 Failures = dict[str, str]
+_QUIET = 0.5  # load average below which the machine counts as idle
+_BUSY = (
+    "other programs use this machine (load average {:.1f} at the start): peers whose OpenMP threads spin lose far more "
+    "by that than this program, whose threads sleep; such ratios say nothing of an idle machine"
+)
 
 
 def positive(text: str) -> int:
@@ -167,6 +173,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     check(parser, options)
     failures: Failures = {}
+    load = os.getloadavg()[0]
+    warning = _BUSY.format(load) if load > _QUIET else ""
+    if warning:
+        print(f"peers: {warning}", file=sys.stderr, flush=True)
     try:
         if options.output:
             options.output.parent.mkdir(parents=True, exist_ok=True)  # before the minutes of measuring, not after
@@ -177,9 +187,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:
         print(f"peers: {error}", file=sys.stderr)
         return 1
-    machine = {"cpu": cpu_model(), "usable_cores": usable_cpus(), "load_at_end": os.getloadavg()[0]}
+    machine = {"cpu": cpu_model(), "usable_cores": usable_cpus(), "load_average_at_start": load}
     print(f"\n{options.algorithm}, {machine['cpu']}, {machine['usable_cores']} usable cores\n")
-    print("\n".join([*table(runs, sides, failures), "", *notes(options.algorithm, runs, sides)]))
+    below = [*notes(options.algorithm, runs, sides), *([f"- Not quiet: {warning}"] if warning else [])]
+    print("\n".join([*table(runs, sides, failures), "", *below]))
     pairs = {
         ours.title: {peer.title: ratios(runs, ours.title, peer.title) for peer in sides if peer.peer}
         for ours in sides
