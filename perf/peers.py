@@ -56,6 +56,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--workers", type=int, default=2, help="of our parallel side, 0 for none (default: 2)")
     parser.add_argument("--precision", nargs="+", default=["fp32"], metavar="NAME", help="of our sides (default: fp32)")
     parser.add_argument("--cleanrl", type=Path, metavar="PATH", help="checkout of CleanRL, or its ppo_procgen.py")
+    parser.add_argument("--env-runners", type=positive, metavar="N", help="of RLlib (default: one per core)")
     parser.add_argument("--venvs", type=Path, default=REPO / "perf" / ".venvs", metavar="DIR", help="of the peers")
     parser.add_argument("--output", type=Path, metavar="FILE", help="also write everything to this JSON file")
     return parser
@@ -69,6 +70,8 @@ def check(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
             parser.error(f"--peers: {name} has no {options.algorithm}; valid: {', '.join(having)}")
     if options.workers < 0 or (options.workers and WORK[options.algorithm].num_envs % options.workers):
         parser.error(f"--workers: {options.workers} does not divide 32 environments; 0 leaves the parallel side out")
+    if options.env_runners and (options.env_runners > usable_cpus() or 32 % options.env_runners):
+        parser.error(f"--env-runners: {options.env_runners} must divide 32 and not exceed {usable_cpus()} cores")
     if options.seconds <= 0:
         parser.error("--seconds: must be above 0")
     if options.cleanrl is None and "cleanrl" in (options.peers or ()):
@@ -92,6 +95,8 @@ def peer_sides(options: argparse.Namespace, failures: Failures) -> list[Side]:
                 failures[peer.title] = "not measured: needs --cleanrl PATH"
                 continue
             flags = ("--file", str(options.cleanrl))
+        if name == "rllib" and options.env_runners:
+            flags = ("--env-runners", str(options.env_runners))
         try:
             # absolute(), not resolve(): nothing inside a virtual environment may be followed out of it.
             sides.append(Side(peer.title, name, set_up(peer, options.venvs.absolute() / name), flags))

@@ -59,6 +59,7 @@ def test_ratios_are_formed_within_rounds_and_a_failure_is_a_row(peers: ModuleTyp
     [
         (("a2c", "--peers", "rllib"), "--peers: rllib has no a2c; valid: sb3"),
         (("ppo", "--workers", "3"), "--workers: 3 does not divide 32 environments"),
+        (("ppo", "--env-runners", "3"), "--env-runners: 3 must divide 32"),
         (("ppo", "--seconds", "0"), "--seconds: must be above 0"),
         (("ppo", "--peers", "cleanrl"), "--peers: cleanrl needs --cleanrl PATH"),
         (("ppo", "--cleanrl", "/nowhere"), "--cleanrl: /nowhere does not exist"),
