@@ -127,5 +127,5 @@ tensorboard:  ## TensorBoard for all runs under LOGS (./benchmarks), at HOST (lo
 
 clean:  ## remove .venv and caches; runs are kept
 	$(call say,Removing .venv and caches; runs are kept)
-	rm -rf .venv .venv-sb3 .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist src/*.egg-info
+	rm -rf .venv perf/.venvs .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist src/*.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
