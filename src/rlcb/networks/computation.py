@@ -12,6 +12,7 @@ from rlcb.networks.kept_layers import KeepingLayers, KeptLayers, UsingKeptLayers
 from rlcb.networks.layers import OutputLayer
 
 Outputs = tuple[Tensor, Tensor]  # logits [B, A] and values [B], both fp32
+_MOST_THREADS = 4  # of Python: with more, they wait for the interpreter's lock
 One = TypeVar("One")
 Other = TypeVar("Other")
 Result = TypeVar("Result")
@@ -87,11 +88,11 @@ class Computation:
 
         In fp32 it is one, and torch divides each operation among its threads. In bf16 the backward pass of oneDNN's
         convolutions has threads wait for each other in a loop that does not yield the core: beside any other program a
-        step then takes a hundred times as long. So there each thread gets samples of its own.
+        step then takes a hundred times as long. So there each thread gets samples of its own, or every few threads.
         """
         if not self._converted or self._converted[0].is_cuda:
             return 1
-        return torch.get_num_threads()
+        return min(torch.get_num_threads(), _MOST_THREADS)
 
     def map(
         self, function: Callable[[One, Other], Result], first: Iterable[One], second: Iterable[Other]
@@ -100,8 +101,8 @@ class Computation:
         if self.threads == 1:
             return map(function, first, second)
         if self._pool is None:
-            threads = self.threads
-            self._pool = ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,))
+            share = torch.get_num_threads() // self.threads
+            self._pool = ThreadPoolExecutor(self.threads, initializer=torch.set_num_threads, initargs=(share,))
         return self._pool.map(function, first, second)
 
 
