@@ -1,8 +1,7 @@
 """The attainable FPS of a run from the speeds of its parts; docs/metrics.md defines it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import median
 
 ENV, ACTING, TRAINING = ACTIVITIES = ("env", "acting", "training")
 Rates = Mapping[str, Sequence[float]]  # activity → samples per second of each process that does it
@@ -49,13 +48,12 @@ def attainable_fps(rates: Rates, shape: Shape) -> float:
     return min(1 / (1 / collected + 1 / learned), collected * shape.acting_share, learned * shape.learning_share)
 
 
-def medians(rounds: Sequence[Rates]) -> dict[str, list[float]]:
-    """The median over the rounds of every process's speeds."""
-    return {name: [median(found) for found in zip(*(one[name] for one in rounds), strict=True)] for name in ACTIVITIES}
+def over_rounds(rounds: Sequence[Rates], of: Callable[[Sequence[float]], float]) -> Rates:
+    """The median, least or largest over the rounds, as `of` finds it, of every process's speeds."""
+    return {name: [of(found) for found in zip(*(one[name] for one in rounds), strict=True)] for name in ACTIVITIES}
 
 
-def limit_of(rounds: Sequence[Rates], shape: Shape, measured: str) -> Limit:
-    """What follows from the medians of several rounds."""
-    rates = medians(rounds)
+def limit_of(rates: Rates, shape: Shape, measured: str) -> Limit:
+    """What follows from these speeds."""
     env, acting, training = (sum(rates[name]) for name in ACTIVITIES)
     return Limit(attainable_fps(rates, shape), env, acting, training, measured)

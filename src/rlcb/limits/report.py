@@ -1,10 +1,11 @@
 """What is said about this machine's limit: by `rlcb limits`, and at the end of a run."""
 
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from rlcb.config.plan import Plan, make_plan
@@ -14,17 +15,18 @@ from rlcb.console import warn
 from rlcb.errors import ResourceError, UsageError
 from rlcb.hardware import prepare_process
 from rlcb.limits.cache import find, key_of, store
-from rlcb.limits.formula import ACTING, ENV, TRAINING, Limit, Rates, Shape, attainable_fps, limit_of
+from rlcb.limits.formula import Limit, limit_of, over_rounds
 
 ROUNDS, SECONDS = 3, 1.0  # of `rlcb limits`: how often every part is measured, and for how long each time
 _TIMEOUT = 600.0  # seconds in all, beyond which something hangs
 _LONG_RUN = 30.0  # seconds of training that are worth a measurement afterwards
 _ROUNDS_AFTER_A_RUN, _SECONDS_AFTER_A_RUN, _TIMEOUT_AFTER_A_RUN = 2, 0.5, 60.0
-_PARTS = {  # what each part is called, its unit, and where a limit has it
-    ENV: ("Environments alone", "steps/s", "env_steps_per_second"),
-    ACTING: ("Acting", "samples/s", "acting_per_second"),
-    TRAINING: ("Training", "samples/s", "training_samples_per_second"),
-}
+_SHOWN = (  # what each figure is called, its unit, and where a limit has it
+    ("  Environments alone", "steps/s", "env_steps_per_second"),
+    ("  Acting", "samples/s", "acting_per_second"),
+    ("  Training", "samples/s", "training_samples_per_second"),
+    ("Attainable", "FPS", "fps"),
+)
 
 
 def show_limits(config: Config, mode: str, rounds: int, seconds: float) -> int:
@@ -35,10 +37,10 @@ def show_limits(config: Config, mode: str, rounds: int, seconds: float) -> int:
         )
     config, plan = make_plan(config, mode)
     print(f"Measuring {_words(config, plan, mode)}: {rounds} × {seconds:g} s of each part", flush=True)
-    limit, found, shape = _measured(config, plan, rounds, seconds, _TIMEOUT + 6 * rounds * seconds)
-    for name, (title, unit, field) in _PARTS.items():
-        print(f"  {title}: {_spread([sum(one[name]) for one in found], getattr(limit, field))} {unit}")
-    print(f"Attainable: {_spread([attainable_fps(one, shape) for one in found], limit.fps)} FPS")
+    low, limit, high = _measured(config, plan, rounds, seconds, _TIMEOUT + 6 * rounds * seconds)
+    for title, unit, field in _SHOWN:
+        lowest, middle, highest = (getattr(one, field) for one in (low, limit, high))
+        print(f"{title}: {middle:,.0f} {unit} ({lowest:,.0f} to {highest:,.0f})", flush=True)
     try:
         print(f"Stored: {store(key_of(config, plan, mode), limit)}", flush=True)
     except ResourceError as error:
@@ -55,21 +57,17 @@ def _words(config: Config, plan: Plan, mode: str) -> str:
     return f"{config.algorithm.upper()} {mode} on {config.env.name} ({processes}, {config.env.num_envs} environments)"
 
 
-def _spread(values: Sequence[float], middle: float) -> str:
-    """The median with the lowest and the highest value of the rounds."""
-    return f"{middle:,.0f} ({min(values):,.0f} to {max(values):,.0f})"
-
-
 def _measured(
     config: Config, plan: Plan, rounds: int, seconds: float, timeout: float, stop: Callable[[], bool] = lambda: False
-) -> tuple[Limit, list[Rates], Shape]:
-    """A limit measured now, and what it is computed from."""
+) -> tuple[Limit, Limit, Limit]:
+    """A limit measured now: from the lowest, the median and the highest speeds of the rounds."""
     prepare_process(plan.threads)
     from rlcb.limits.measure import measure
 
     found, shape = measure(config, plan, rounds, seconds, timeout, stop)
     now = datetime.now().astimezone().isoformat(timespec="seconds")
-    return limit_of(found, shape, now), found, shape
+    low, middle, high = (limit_of(over_rounds(found, of), shape, now) for of in (min, median, max))
+    return low, middle, high
 
 
 # At the end of a run
@@ -102,7 +100,7 @@ def _known_or_measured(
         return limit
     print("Measuring what this machine could reach, some seconds …", flush=True)
     rounds, seconds, timeout = _ROUNDS_AFTER_A_RUN, _SECONDS_AFTER_A_RUN, _TIMEOUT_AFTER_A_RUN
-    limit = _measured(config, plan, rounds, seconds, timeout, stop)[0]
+    _, limit, _ = _measured(config, plan, rounds, seconds, timeout, stop)
     try:
         store(key, limit)
     except ResourceError as error:
