@@ -103,7 +103,15 @@ def test_a_long_run_measures_its_limit_once(file: Path, tmp_path: Path, monkeypa
 
     monkeypatch.setattr(report, "_LONG_RUN", 0.0)
     monkeypatch.setattr(report, "_SECONDS_AFTER_A_RUN", 0.05)
+    measure, states = report._measured, []
+
+    def measured(*arguments: Any) -> Any:
+        states.append(json.loads((tmp_path / "run" / "benchmark_metrics.json").read_text())["status"])
+        return measure(*arguments)
+
+    monkeypatch.setattr(report, "_measured", measured)
     done = rlcb_here("train", "ppo", *CARTPOLE, *QUIET, "--output-dir", tmp_path / "run")
+    assert states == ["finished"]  # whatever happens while it is measured, the run is complete
     assert "Measuring what this machine could reach" in done.stdout
     assert "% of this machine's limit" in done.stdout
     assert len(limits_in(file)) == 1
