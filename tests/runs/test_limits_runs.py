@@ -134,6 +134,21 @@ def test_a_measurement_that_fails_is_a_warning(file: Path, tmp_path: Path, monke
     assert (metrics["status"], metrics["limit"]) == ("finished", None)
 
 
+@pytest.mark.parametrize(("high", "noted"), [(1200.0, False), (1300.0, True)])
+def test_rounds_that_differ_much_are_noted(
+    high: float, noted: bool, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from rlcb.limits import report
+    from rlcb.limits.formula import Limit
+
+    found = [Limit(fps, 1.0, 1.0, 1.0, "2030-01-02T03:04:05+00:00") for fps in (1000.0, 1100.0, high)]
+    monkeypatch.setattr(report, "_measured", lambda *_: found)
+    done = rlcb_here("limits", "ppo", *CARTPOLE)
+    assert f"Attainable: 1,100 FPS (1,000 to {high:,.0f})" in done.stdout
+    assert ("note: the rounds differ much" in done.stderr) == noted
+    assert limits_in(file)[0]["limit"]["fps"] == 1100
+
+
 def test_a_cache_that_cannot_be_written_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "cache").write_text("not a folder")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))

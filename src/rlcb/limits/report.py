@@ -11,7 +11,7 @@ from typing import Any
 from rlcb.config.plan import Plan, make_plan
 from rlcb.config.registry import ALGORITHMS
 from rlcb.config.schema import Config
-from rlcb.console import warn
+from rlcb.console import note, warn
 from rlcb.errors import ResourceError, UsageError
 from rlcb.hardware import prepare_process
 from rlcb.limits.cache import find, key_of, store
@@ -19,6 +19,7 @@ from rlcb.limits.formula import Limit, limit_of, over_rounds
 
 ROUNDS, SECONDS = 3, 1.0  # of `rlcb limits`: how often every part is measured, and for how long each time
 _TIMEOUT = 600.0  # seconds in all, beyond which something hangs
+_UNSTEADY = 1.25  # the highest over the lowest FPS of the rounds, above which the machine was not quiet
 _LONG_RUN = 30.0  # seconds of training that are worth a measurement afterwards
 _ROUNDS_AFTER_A_RUN, _SECONDS_AFTER_A_RUN, _TIMEOUT_AFTER_A_RUN = 2, 0.5, 60.0
 _SHOWN = (  # what each figure is called, its unit, and where a limit has it
@@ -41,6 +42,8 @@ def show_limits(config: Config, mode: str, rounds: int, seconds: float) -> int:
     for title, unit, field in _SHOWN:
         lowest, middle, highest = (getattr(one, field) for one in (low, limit, high))
         print(f"{title}: {middle:,.0f} {unit} ({lowest:,.0f} to {highest:,.0f})", flush=True)
+    if high.fps > _UNSTEADY * low.fps:
+        note("the rounds differ much: something else uses this machine; measure again when nothing does")
     try:
         print(f"Stored: {store(key_of(config, plan, mode), limit)}", flush=True)
     except ResourceError as error:
