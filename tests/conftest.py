@@ -17,6 +17,12 @@ os.environ.update(OMP_NUM_THREADS="1", OMP_WAIT_POLICY="passive")
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """The limits of this machine that its user has measured are neither used nor replaced."""
+    os.environ["XDG_CACHE_HOME"] = str(tmp_path_factory.mktemp("cache"))
+
+
 @pytest.fixture
 def start() -> Iterator[Callable[..., subprocess.Popen[str]]]:
     """Start commands in the background; whatever still runs at the end of the test is killed."""

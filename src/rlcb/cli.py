@@ -4,10 +4,11 @@ import argparse
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from rlcb import __version__
 from rlcb.config.registry import ALGORITHMS, CLUSTER_KEYS, DEFAULT_ALGORITHM, MODES
-from rlcb.flags import Parser, add_keys, answered, finite, flag_of, start_program, whole
+from rlcb.flags import Parser, add_keys, answered, finite, flag_of, positive, start_program, whole
 
 # The flags of the documented scripts, by the config key each one sets; `rlcb train` has one for every key.
 TIMED_KEYS = ("name", "seed", "num_envs", "n_steps", "batch_size", "num_threads", "device", "precision")
@@ -29,6 +30,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "benchmark": benchmark_verb,
         "compare": compare_verb,
         "tune": tune_verb,
+        "limits": limits_verb,
         "doctor": doctor,
     }
     parser.add_argument("verb", choices=tuple(verbs), help="what to do; `rlcb VERB --help` says more")
@@ -43,8 +45,7 @@ def train_verb(argv: Sequence[str]) -> int:
 
     parser = Parser("rlcb train", "Train an algorithm for a time or a number of steps.")
     parser.add_argument("algorithm", choices=tuple(ALGORITHMS), nargs="?", help="not needed with --resume")
-    text = "how it runs, default sequential where the algorithm has that mode"
-    parser.add_argument("--mode", choices=MODES, help=text)
+    _add_mode(parser)
     _add_common(parser, "./benchmarks/<mode> for PPO, ./benchmarks/<algorithm>_<mode> for others")
     add_keys(parser, all_keys(), ALIASES)
     arguments = parser.parse(argv)
@@ -77,8 +78,17 @@ def train_script(prog: str, algorithm: str, mode: str, timed: bool, argv: Sequen
     return _train(parser, arguments, algorithm, mode)
 
 
-def _add_common(parser: Parser, output_dir: str) -> None:
+def _add_mode(parser: Parser) -> None:
+    text = "how it runs, default sequential where the algorithm has that mode"
+    parser.add_argument("--mode", choices=MODES, help=text)
+
+
+def _add_config(parser: Parser) -> None:
     parser.add_argument("--config", type=Path, metavar="FILE", help="YAML file, default config/<algorithm>_<mode>.yaml")
+
+
+def _add_common(parser: Parser, output_dir: str) -> None:
+    _add_config(parser)
     parser.add_argument("--output-dir", type=Path, metavar="DIR", help=f"where the run is kept, default {output_dir}")
     parser.add_argument("--resume", type=Path, metavar="DIR", help="go on with the run in DIR as if it never stopped")
     _add_dry_run(parser)
@@ -91,11 +101,21 @@ def _add_dry_run(parser: Parser) -> None:
 
 def _train(parser: Parser, arguments: argparse.Namespace, algorithm: str | None, mode: str | None) -> int:
     """Run a training command."""
-    from rlcb.config.yaml_file import parse_scalar
     from rlcb.train import Request, train
 
-    reserved = ("algorithm", "mode", "config", "output_dir", "resume", "dry_run")
-    given = {key: value for key, value in vars(arguments).items() if key not in reserved and value is not None}
+    overrides = _overrides(parser, arguments, mode)
+    where, dry_run = (arguments.config, arguments.output_dir, arguments.resume), arguments.dry_run
+    request = Request(parser.prog, algorithm, mode, overrides, *where, dry_run=dry_run)
+    return answered(parser.prog, lambda: train(request), prints_result=dry_run)
+
+
+def _overrides(parser: Parser, arguments: argparse.Namespace, mode: str | None) -> dict[str, tuple[str, Any]]:
+    """The config keys among the arguments: key → the flag and its value."""
+    from rlcb.config.schema import all_keys
+    from rlcb.config.yaml_file import parse_scalar
+
+    keys = {*all_keys(), *ALIASES}
+    given = {key: value for key, value in vars(arguments).items() if key in keys and value is not None}
     overrides = {key: (flag_of(key), parse_scalar(value)) for key, value in given.items()}
     if "total_timesteps" in overrides:  # it replaces a duration given elsewhere
         overrides.setdefault("duration_hours", (flag_of("total_timesteps"), None))
@@ -105,9 +125,37 @@ def _train(parser: Parser, arguments: argparse.Namespace, algorithm: str | None,
         meant = overrides.pop(name, None)
         if meant and overrides.setdefault(key, meant)[1] != meant[1]:
             parser.error(f"{flag_of(name)} and {flag_of(key)} mean the same here and differ")
-    where, dry_run = (arguments.config, arguments.output_dir, arguments.resume), arguments.dry_run
-    request = Request(parser.prog, algorithm, mode, overrides, *where, dry_run=dry_run)
-    return answered(parser.prog, lambda: train(request), prints_result=dry_run)
+    return overrides
+
+
+def limits_verb(argv: Sequence[str]) -> int:
+    """`rlcb limits ALGORITHM --mode MODE …`: what this machine could reach; all configuration keys are flags here."""
+    from rlcb.config.schema import all_keys
+    from rlcb.limits.report import ROUNDS, SECONDS, show_limits
+
+    parser = Parser("rlcb limits", "Measure environments, acting and training alone: the FPS this machine could reach.")
+    add, usual = parser.add_argument, DEFAULT_ALGORITHM
+    add("algorithm", choices=tuple(ALGORITHMS), nargs="?", default=usual, help=f"default {usual}")
+    _add_mode(parser)
+    _add_config(parser)
+    add("--rounds", type=whole(1, 1000), default=ROUNDS, metavar="N", help=f"measurements, default {ROUNDS}")
+    text = f"length of each part of a measurement, default {SECONDS:g}"
+    add("--seconds", type=positive(600), default=SECONDS, metavar="X", help=text)
+    add_keys(parser, all_keys(), ALIASES)
+    arguments = parser.parse(argv)
+    algorithm = arguments.algorithm
+    mode = arguments.mode or ALGORITHMS[algorithm].modes[0]
+    overrides = _overrides(parser, arguments, mode)
+
+    def work() -> int:
+        from rlcb.train import check_hardware, new_config, refuse_missing_mode
+
+        refuse_missing_mode(algorithm, mode)
+        config = new_config(algorithm, mode, arguments.config, overrides)
+        check_hardware(config, mode)
+        return show_limits(config, mode, arguments.rounds, arguments.seconds)
+
+    return answered(parser.prog, work, prints_result=True)
 
 
 def tune_verb(argv: Sequence[str]) -> int:

@@ -117,3 +117,15 @@ def finite(text: str) -> float:
     if not math.isfinite(number):
         raise argparse.ArgumentTypeError(f"{text!r} is not a number")
     return number
+
+
+def positive(high: float) -> Callable[[str], float]:
+    """Reads a number above 0 and up to a limit."""
+
+    def read(text: str) -> float:
+        number = finite(text)
+        if not 0 < number <= high:
+            raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0 up to {high:g}")
+        return number
+
+    return read

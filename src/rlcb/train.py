@@ -3,7 +3,7 @@
 import contextlib
 import os
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,12 +17,21 @@ from rlcb.config.schema import Config
 from rlcb.console import note, warn
 from rlcb.errors import ResourceError, RlcbError, UsageError, WorkersLost
 from rlcb.hardware import package_version, prepare_process, resolve_device
-from rlcb.run.directory import check_output, check_space, checkpoint_bytes, create_run, open_run, read_run
+from rlcb.run.directory import (
+    RunDirectory,
+    check_output,
+    check_space,
+    checkpoint_bytes,
+    create_run,
+    open_run,
+    read_run,
+)
 from rlcb.run.metrics import INSTALL_TENSORBOARD, want_tensorboard
 from rlcb.signals import StopRequest
 
 if TYPE_CHECKING:  # it imports torch and Ray
     from rlcb.cluster.ray_pool import RayPool
+    from rlcb.run.summary import Outcome
 
 # What may change when a run is resumed: with any other key it would be another run.
 RESUMABLE_KEYS = ("total_timesteps", "duration_hours", "log_interval", "save_interval", "save_every_minutes",
@@ -198,6 +207,9 @@ def _run(
         with recorder:
             execution.train(Job(config, plan, recorder, stop, pool or WorkerPool()), state)
             outcome = recorder.finish()
+            if outcome.status == "finished" and pool is None:
+                outcome = _with_limit(outcome, run, config, stop)
+            recorder.show_summary(outcome)
         if outcome.status != "interrupted":
             return 0
         run.event("interrupted", signal=stop.signal, env_steps=outcome.progress.env_steps)
@@ -210,3 +222,14 @@ def _run(
         raise
     finally:
         run.release()
+
+
+def _with_limit(outcome: "Outcome", run: RunDirectory, config: Config, stop: StopRequest) -> "Outcome":
+    """The outcome of a run whose workers have ended, with what this machine could reach."""
+    from rlcb.limits.report import command_for, limit_of_run
+
+    fps = outcome.history.steady_fps()
+    if fps is None:
+        return outcome
+    known = limit_of_run(config, outcome.plan, run.mode, outcome.seconds, fps, lambda: stop.signal is not None)
+    return replace(outcome, limit=known, limit_command=command_for(run.algorithm, run.mode, run.path / "config.yaml"))

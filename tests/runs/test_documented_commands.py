@@ -71,6 +71,7 @@ INSTEAD = {
     "rlcb train … | head": "rlcb train ppo",
     "nohup rlcb train …": "rlcb train ppo",
     "rlcb benchmark --cluster …": "rlcb benchmark --cluster local --modes parallel --duration 0.5",
+    "rlcb limits ALGORITHM --mode MODE": "rlcb limits a2c --mode sequential",
     "rlcb train a2c --resume DIR": "rlcb train ppo --resume DIR",  # the document says that it is refused
     f'srun --overlap -N1 -w "$head" .venv/bin/{_ON_SLURM} --cluster "$address" --num-actors auto': (
         f"{_ON_SLURM} --cluster 192.168.1.10:6379 --num-actors auto"
@@ -94,7 +95,10 @@ PLACEHOLDERS = {
 WITH_DRY_RUN = ("train", "benchmark")
 # Beginnings of lines that Make would run and these tests do not.
 MAKE_NOT_RUN = ("printf", "grep", "rm", "find", ".venv/bin/python -m tensorboard.main")
-SMALLER = {"evaluate": ("--num-episodes", "2", "--num-threads", "1")}
+SMALLER = {
+    "evaluate": ("--num-episodes", "2", "--num-threads", "1"),
+    "limits": ("--rounds", "1", "--seconds", "0.05"),
+}
 
 
 @pytest.fixture(scope="module")

@@ -81,7 +81,7 @@ def test_benchmark_metrics(finished: Path) -> None:
     assert summary == {
         "algorithm": "PPO", "mode": "sequential", "status": "finished", "duration_hours": metrics["duration_hours"],
         "total_timesteps": 3072, "total_updates": 12, "avg_fps": metrics["average_fps"],
-        "final_fps": metrics["final_fps"], "peak_memory_gb": used["peak_memory_gb"],
+        "final_fps": metrics["final_fps"], "limit": None, "peak_memory_gb": used["peak_memory_gb"],
         "memory_measure": used["memory_measure"], "final_episode_length": performance["final_episode_length"],
         "initial_reward": performance["initial_reward"], "final_reward": performance["final_reward"],
         "best_reward": performance["best_reward"], "num_episodes": performance["num_episodes"], "worker_restarts": 0,

@@ -39,6 +39,7 @@ METRICS = (
     Metric("evaluation_unseen_length", "Evaluated length, unseen", ",.0f"),
     Metric("average_fps", "Average FPS", ",.0f", paired=True),
     Metric("final_fps", "Final FPS", ",.0f"),
+    Metric("limit_percent", "Of this machine's limit (%)", ".0f"),
     Metric("env_steps", "Steps", ",.0f"),
     Metric("duration_hours", "Duration (hours)", ".3g"),
     Metric("steps_to_reward", "Steps to threshold", ",.0f", higher_is_better=False),
@@ -97,6 +98,7 @@ def measure(run: Run, reference: Reference) -> dict[str, float | None]:
     played = [run.evaluations.find(run.env, levels, policy) for levels in ("train", "unseen")]
     seen, unseen = (one.mean_reward if one else None for one in played)
     seen_length, unseen_length = (one.mean_length if one else None for one in played)
+    fraction = metrics.limit_fraction
     memory, steps, end = metrics.peak_memory_gb, reference.equal_steps, reference.equal_hours
     return {
         **vars(metrics),
@@ -108,6 +110,7 @@ def measure(run: Run, reference: Reference) -> dict[str, float | None]:
         "evaluation_unseen_length": unseen_length,
         "generalization_gap": seen - unseen if seen is not None and unseen is not None else None,
         "env_steps": metrics.total_timesteps,
+        "limit_percent": None if fraction is None else 100 * fraction,
         "steps_to_reward": None if threshold is None else first_reaching(history.step, settled, threshold),
         "hours_to_reward": None if threshold is None else first_reaching(hours, settled, threshold),
         "memory_per_worker_gb": None if memory is None else memory / run.num_workers,

@@ -42,6 +42,7 @@ class RunMetrics:
     peak_gpu_memory_gb: float | None = None
     cpu_percent: float | None = None
     worker_restarts: float | None = None
+    limit_fraction: float | None = None  # of the FPS that the machine could reach
 
 
 @dataclass(frozen=True)
@@ -161,6 +162,8 @@ def metrics_of_summary(benchmark: dict[str, Any], summary: dict[str, Any]) -> tu
     found = {**summary, "average_fps": summary.get("avg_fps"), **benchmark}
     for name in ("performance", "resource_usage", "efficiency"):
         found |= section(benchmark, name)
+    limit = section(benchmark, "limit") or section(summary, "limit")
+    found |= {"limit_fraction": limit.get("fraction")}
     names = [field.name for field in fields(RunMetrics) if field.name in found]
     wrong = [name for name in names if found[name] is not None and number(found[name]) is None]
     problems = [f"not a number in its summary: {', '.join(wrong)}"] if wrong else []

@@ -31,6 +31,7 @@ ROLES = {
     "actor": "actor",
     "learner": "learner_worker",
     "async_worker": "async_worker",
+    "limit_worker": "limit_worker",
 }
 
 

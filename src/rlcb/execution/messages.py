@@ -6,6 +6,7 @@
 | actor | `ActorSetup`, tickets | `Started`, `Filled` |
 | learner | `LearnerSetup`, `Learn`, `GetShared` | `Started`; the first one also `Learned` and `SharedState` |
 | async_worker | `AsyncSetup`, `Go` | `Started`, `Applied` per gradient, `Waiting` |
+| limit_worker | `LimitSetup`, `Measure` | `Started`, then samples per second for each `Measure` |
 
 A worker that cannot go on sends its error. Arrays are numpy's: torch would send tensors as open files, through a server.
 """  # noqa: E501
@@ -156,3 +157,24 @@ class Applied:
     episodes: list[Episode]
     lag: int  # gradients of others applied while this one was computed
     reward_moments: Moments
+
+
+@dataclass(frozen=True)
+class LimitSetup:
+    """What a process needs to know that measures how fast one process of a run could be."""
+
+    config: Config
+    num_threads: int
+    device: str
+    env_threads: int
+    rank: int
+    size: int  # processes that share the configuration's environments
+    minibatch_items: int  # of each minibatch that a process learns from
+
+
+@dataclass(frozen=True)
+class Measure:
+    """Do nothing but this for so long."""
+
+    activity: str  # env, acting or training
+    seconds: float

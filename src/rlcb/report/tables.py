@@ -38,12 +38,17 @@ def summary_table(one: ComparableSet) -> Table:
     columns: Columns = {"Seeds": _seeds, "Final reward": "final_reward", "Final reward, IQM": _reward_iqm}
     columns |= {"Episode length": "final_episode_length", "Average FPS": "average_fps"}
     columns |= {"Speed-up": _speedup, "Efficiency per core": _efficiency} if speedups else {}
+    limited = any(group.metrics["limit_percent"].n for group in one.groups)
+    columns |= {METRIC["limit_percent"].title: "limit_percent"} if limited else {}
     gpu = ("peak_gpu_memory_gb",) if any(group.metrics["peak_gpu_memory_gb"].n for group in one.groups) else ()
     columns |= {metric_title(one, name): name for name in ("peak_memory_gb", *gpu, *evaluated)}
     caption = (
         "Means over seeds with 95 % intervals in brackets. Episode length: mean of the last 100 episodes, in steps."
     )
     caption += "".join(speedups) + (" Efficiency: speed-up per core, and the cores of both." if speedups else "")
+    caption += (
+        " Limit: FPS that the machine could reach if only environments, policy and gradients took time." * limited
+    )
     caption += f" {sentence(MEASURES[one.memory_measure])}" if one.memory_measure in MEASURES else ""
     caption += " GPU memory: the most that PyTorch’s allocator held in the learning process." if gpu else ""
     if evaluated:

@@ -113,6 +113,7 @@ def _details(runs: Mapping[str, Run]) -> list[str]:
     found = [f"{mode.capitalize()} Machine: {run.task.machine or 'not recorded'}" for mode, run in runs.items()]
     for title, name, form, unit in (
         ("Episode Length", "final_episode_length", ",.0f", " steps"),
+        ("Of the Machine's Limit", "limit_fraction", ".0%", ""),
         ("Peak GPU Memory", "peak_gpu_memory_gb", ".2f", " GB"),
     ):
         values = [getattr(run.metrics, name) for run in runs.values()]

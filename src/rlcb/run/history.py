@@ -32,12 +32,14 @@ class HistoryTotals:
 
     def __init__(self) -> None:
         self.updates = 0
+        self.first: Metrics | None = None
         self.last: deque[Metrics] = deque(maxlen=FINAL_UPDATES + 1)
         self._spent = dict.fromkeys(_ACTIVITIES, 0.0)  # seconds
 
     def add(self, metrics: Metrics) -> None:
         """Take in the next update."""
         self.updates += 1
+        self.first = self.first or metrics
         self.last.append(metrics)
         for name in _ACTIVITIES:
             self._spent[name] += metrics.get(f"time/{name}_seconds", 0.0)
@@ -48,6 +50,13 @@ class HistoryTotals:
             return self.last[-1]["time/fps"] if self.last else None
         seconds = self.last[-1]["time"] - self.last[0]["time"]
         return float((self.last[-1]["step"] - self.last[0]["step"]) / seconds) if seconds else None
+
+    def steady_fps(self) -> float | None:
+        """Environment steps per second of all updates but the first; of that one where there is no other."""
+        if self.first is None or self.updates == 1:
+            return self.final_fps()
+        seconds = self.last[-1]["time"] - self.first["time"]
+        return float((self.last[-1]["step"] - self.first["step"]) / seconds) if seconds else None
 
     def time_shares(self) -> dict[str, float]:
         """The shares of the whole run's time that each activity took, of those that the last update names."""

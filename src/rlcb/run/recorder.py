@@ -135,14 +135,16 @@ class Recorder:
         prune(self.run.checkpoints, self.run.prefix, self.config.logging.keep_checkpoints, newest=steps)
 
     def finish(self, status: str | None = None) -> Outcome:
-        """Write metrics.json and the summaries; a run that came to its end shows its block."""
+        """Write metrics.json and the summaries."""
         outcome = self.outcome(status or self.ending or "running")
         self._write_columns()
-        metrics = write_summaries(self.run, self.config, outcome)
-        if status is None:
-            self.console.close()  # the bar must not be drawn below the summary
-            print(summary_block(self.run, metrics), flush=True)
+        write_summaries(self.run, self.config, outcome)
+        self.console.close()  # the bar must not be drawn below what follows
         return outcome
+
+    def show_summary(self, outcome: Outcome) -> None:
+        """Print the summary, from an outcome that may know more than the one that `finish` wrote."""
+        print(summary_block(self.run, write_summaries(self.run, self.config, outcome), outcome), flush=True)
 
     def _write_columns(self) -> None:
         write_columns(self._writer.path, self.run.path / "metrics.json")

@@ -32,6 +32,8 @@ class Outcome:
     plan: Plan
     worker_restarts: int
     nodes: list[dict[str, Any]]  # of a cluster
+    limit: dict[str, Any] | None = None  # what this machine could reach, where that is known
+    limit_command: str = ""  # what measures it, where that makes sense
 
 
 def write_summaries(run: RunDirectory, config: Config, outcome: Outcome) -> Metrics:
@@ -73,6 +75,7 @@ def benchmark_metrics(run: RunDirectory, config: Config, outcome: Outcome) -> Me
             "reward_std": rewards["final_reward_std"],
         },
         "time_shares": outcome.history.time_shares(),
+        "limit": outcome.limit,
         "hardware": {
             **describe_machine(),
             "device": outcome.plan.device,
@@ -97,6 +100,7 @@ def training_summary(metrics: Metrics) -> Metrics:
         **{key: metrics[key] for key in same},
         "avg_fps": metrics["average_fps"],
         "final_fps": metrics["final_fps"],
+        "limit": metrics["limit"],
         "worker_restarts": metrics["worker_restarts"],
         **{key: metrics["resource_usage"][key] for key in ("peak_memory_gb", "memory_measure")},
         **{key: metrics["performance"][key] for key in rewards},
@@ -123,7 +127,7 @@ def _convergence_rate(rewards: dict[str, float | None], env_steps: int) -> float
     return (final - initial) / (env_steps / 1e6)
 
 
-def summary_block(run: RunDirectory, metrics: Metrics) -> str:
+def summary_block(run: RunDirectory, metrics: Metrics, outcome: Outcome) -> str:
     """The TRAINING SUMMARY shown at the end, from the content of benchmark_metrics.json."""
     shares = metrics["time_shares"]
     return filled(
@@ -132,6 +136,7 @@ def summary_block(run: RunDirectory, metrics: Metrics) -> str:
         metrics=metrics,
         rewards=metrics["performance"],
         nodes=metrics["hardware"].get("nodes", []),
+        limit_command=outcome.limit_command,
         worker=ALGORITHMS[run.algorithm].worker,
         time=", ".join(f"{name} {100 * share:.0f} %" for name, share in shares.items()),
         longest=max(shares, key=lambda name: shares[name]) if shares else None,

@@ -1,0 +1,119 @@
+"""The limits that were measured on this machine, in a file of the user's cache. Nothing in it is trusted."""
+
+import os
+import platform
+from dataclasses import asdict, fields
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from rlcb.analysis.untrusted import number, read_object
+from rlcb.config.plan import Plan
+from rlcb.config.schema import Config
+from rlcb.console import note
+from rlcb.errors import ResourceError, UsageError
+from rlcb.files import write_json
+from rlcb.hardware import code_version, cpu_model, describe_gpus, package_version, usable_cpus
+from rlcb.limits.formula import Limit
+
+_FORMAT = 1
+_LARGEST = 4 * 2**20  # bytes of the file
+_MOST_ENTRIES = 500  # the newest ones are kept
+
+Entry = dict[str, Any]
+
+
+def cache_file() -> Path:
+    """Where the limits are kept; ResourceError where there is no home directory."""
+    given = os.environ.get("XDG_CACHE_HOME", "")
+    try:
+        # A relative path is to be ignored, as the XDG specification has it.
+        base = Path(given) if os.path.isabs(given) else Path.home() / ".cache"
+    except RuntimeError:
+        raise ResourceError("the cache of limits has no place: there is no home directory") from None
+    return base / "rlcb" / "limits.json"
+
+
+def key_of(config: Config, plan: Plan, mode: str) -> dict[str, Any]:
+    """Everything that a limit depends on: the machine, the versions, and what the run's processes do."""
+    import psutil
+
+    sharing = plan.num_learners or (plan.num_workers if config.parallel_execution.shares_minibatches else 1)
+    whole = config.minibatch_size // plan.num_workers if plan.execution == "async_gradients" else config.minibatch_size
+    return {
+        "cpu": cpu_model(),
+        "cores": usable_cpus(),
+        "memory_gb": round(psutil.virtual_memory().total / 2**30, 1),
+        "gpus": describe_gpus()["gpus"] if plan.device == "cuda" else [],
+        "rlcb": code_version(),
+        "torch": package_version("torch"),
+        "python": platform.python_version(),
+        "algorithm": config.algorithm,
+        "mode": mode,
+        "env": config.env.name,
+        "distribution_mode": config.env.distribution_mode,
+        "num_envs": config.env.num_envs,
+        "num_workers": plan.num_workers,
+        "num_learners": plan.num_learners,
+        "threads": plan.threads,
+        "device": plan.device,
+        "precision": getattr(plan, "precision", getattr(config.hardware, "precision", None)),
+        "network": config.training.network,
+        "n_steps": config.training.n_steps,
+        "minibatch_per_process": whole // (sharing if mode == "parallel" else 1),
+        "micro_batch_size": config.training.micro_batch_size,
+        "n_epochs": config.training.n_epochs,
+    }
+
+
+def find(key: dict[str, Any]) -> Limit | None:
+    """The limit that was measured for this key, None where none was; a file that cannot be used is noted."""
+    return next((limit for entry in _entries() if entry["key"] == key and (limit := _limit(entry))), None)
+
+
+def store(key: dict[str, Any], limit: Limit) -> Path:
+    """Add a limit to the file, in the place of the one before it; returns the file."""
+    path = cache_file()
+    others = [entry for entry in _entries() if entry["key"] != key]
+    entries = [*others[1 - _MOST_ENTRIES :], {"key": key, "limit": asdict(limit)}]
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ResourceError(f"{path.parent}: cannot be written to: {error.strerror}") from None
+    # Of two programs that write at the same time one loses its entry: that limit is measured again.
+    write_json(path, {"format": _FORMAT, "limits": entries})
+    return path
+
+
+def _entries() -> list[Entry]:
+    """What the file holds, as far as it can be used; none where there is no file."""
+    path = cache_file()
+    try:
+        if not os.path.lexists(path):
+            return []
+        content = read_object(path, _LARGEST)
+    except UsageError as error:
+        note(f"{path}: {error}; it is ignored, and replaced when a limit is measured")
+        return []
+    found = content.get("limits")
+    if content.get("format") != _FORMAT or not isinstance(found, list):
+        note(f"{path}: does not hold this program's limits; it is ignored, and replaced when a limit is measured")
+        return []
+    return [
+        entry for entry in found if isinstance(entry, dict) and isinstance(entry.get("key"), dict) and _limit(entry)
+    ]
+
+
+def _limit(entry: Entry) -> Limit | None:
+    """The limit in an entry; None if it is not one."""
+    values = entry.get("limit")
+    if not isinstance(values, dict):
+        return None
+    *names, when = (field.name for field in fields(Limit))
+    found = {name: number(values.get(name)) for name in names}
+    try:
+        measured = datetime.fromisoformat(values[when]).isoformat()
+    except (KeyError, TypeError, ValueError):
+        return None
+    known = {name: value for name, value in found.items() if value is not None and value > 0}
+    return Limit(**known, measured=measured) if len(known) == len(found) else None
