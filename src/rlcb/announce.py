@@ -5,7 +5,7 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from rlcb.config.plan import Plan, divided, divisions, make_plan
+from rlcb.config.plan import Plan, make_plan
 from rlcb.config.registry import ALGORITHMS
 from rlcb.config.schema import Config
 from rlcb.console import filled, note, warn
@@ -47,7 +47,7 @@ def _print_notes(config: Config, mode: str, plan: Plan) -> None:
 
 @dataclass(frozen=True)
 class Option:
-    """One way to carry out a run; there are several only where the fastest one would be measured."""
+    """How a run would be carried out."""
 
     config: Config
     plan: Plan
@@ -88,14 +88,14 @@ def print_plan(path: Path, config: Config, mode: str, resume: bool) -> int:
     prospect = foresee_run(path, config, mode, resume)
     size, keep = checkpoint_bytes(config), config.logging.keep_checkpoints
     check_space(prospect.checkpoints, size, keep)
-    options = _options(config, mode)
-    for option in options if len(options) == 1 else ():
+    option = _option(config, mode)
+    if option:
         _print_notes(option.config, mode, option.plan)
     values = {
         "prospect": prospect,
         "config": config,
         "mode": mode,
-        "options": options,
+        "option": option,
         "begun": _begun(prospect.checkpoints, config) if resume else None,
         "updates": math.ceil(config.training.total_timesteps / config.rollout_size),
         "cores": usable_cpus(),
@@ -108,23 +108,19 @@ def print_plan(path: Path, config: Config, mode: str, resume: bool) -> int:
     return 0
 
 
-def _options(config: Config, mode: str) -> list[Option]:
-    """The ways in which a run could be carried out; none where only a cluster's cores would tell."""
+def _option(config: Config, mode: str) -> Option | None:
+    """How a run would be carried out; None where only a cluster's cores would tell."""
     cluster = config.parallel.cluster if mode == "parallel" else None
-    to_divide = mode == "parallel" and config.parallel.num_workers == "auto"
-    if cluster is not None:
-        pool = UnknownCluster(local=cluster == "local")
-        made = [] if to_divide and not pool.local else [make_plan(config, mode, pool)]
-    elif to_divide:
-        made = [make_plan(divided(config, division), mode) for division in divisions(config, usable_cpus())]
-    else:
-        made = [make_plan(config, mode)]
+    pool = UnknownCluster(local=cluster == "local") if cluster is not None else None
     spec = foreseen_spec(config.env)
     if config.training.network != "auto":
         from rlcb.networks import make_network
 
         make_network(config.training.network, spec)  # refuses what it does not fit
-    return [Option(decided, plan, expected_bytes(decided, plan, spec)) for decided, plan in made]
+    if pool and not pool.local and config.parallel.num_workers == "auto":
+        return None
+    decided, plan = make_plan(config, mode, pool)
+    return Option(decided, plan, expected_bytes(decided, plan, spec))
 
 
 def _begun(checkpoints: Path, config: Config) -> dict[str, object]:

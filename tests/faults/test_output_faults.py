@@ -340,9 +340,9 @@ def in_session(process: psutil.Process, leader: int) -> bool:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_the_first_signal_ends_a_program_that_has_not_begun_to_train(number: int, start: Start, tmp_path: Path) -> None:
-    path = tmp_path / "run"
-    arguments = ("--env", "CartPole-v1", "--mode", "parallel", "--num-workers", "auto", "--output-dir", path)
-    process = start("train", "ppo", *arguments, fresh=True)
+    path, config = tmp_path / "tuned.yaml", tmp_path / "cartpole.yaml"
+    config.write_text("env: {name: CartPole-v1}\n")
+    process = start("tune", "ppo", "--config", config, "--output", path, fresh=True)
     wait_for_line(process, "Measuring what is fastest")
     process.send_signal(number)
     _, err = ended(process, 128 + number)

@@ -124,13 +124,13 @@ def test_numbers_of_the_machine_configs() -> None:
     assert (paper.training.learning_rate, paper.training.network, paper.ppo.clip_value) == (5e-4, "impala", True)
 
 
-@pytest.mark.parametrize(("machine", "actors", "each"), [("", 4, 8), ("_ryzen7", 4, 12), ("_highend", 7, 16)])
-def test_numbers_of_the_impala_configs(machine: str, actors: int, each: int) -> None:
+@pytest.mark.parametrize(("machine", "actors", "each"), [("", "auto", None), ("_ryzen7", 4, 12), ("_highend", 7, 16)])
+def test_numbers_of_the_impala_configs(machine: str, actors: int | str, each: int | None) -> None:
     sequential = build_config(ROOT / "config" / f"impala_sequential{machine}.yaml", {}, algorithm="impala")
     file = ROOT / "config" / f"impala_parallel{machine}.yaml"
     parallel = build_config(file, {}, mode="parallel", algorithm="impala")
     assert (parallel.parallel.num_workers, parallel.parallel.num_envs_per_worker) == (actors, each)
-    assert sequential.env.num_envs == parallel.env.num_envs == actors * each
+    assert sequential.env.num_envs == parallel.env.num_envs == (actors * each if isinstance(actors, int) else 32)
     assert sequential.training == parallel.training
     assert sequential.impala == parallel.impala
     assert (sequential.training.n_steps, sequential.training.gamma) == (128, 0.999)

@@ -15,7 +15,7 @@ from rlcb.config.plan import make_plan
 from rlcb.config.precision import with_precision
 from rlcb.envs.base import EnvSpec
 from rlcb.learner import Learner
-from rlcb.measure.precision_trial import measured
+from rlcb.limits.precision_trial import measured
 from rlcb.networks import make_network
 from rlcb.networks.computation import Computation
 from rlcb.rollout import make_rollout

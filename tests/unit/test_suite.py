@@ -159,7 +159,7 @@ def test_the_shipped_suites_load_and_give_both_modes_the_same_work(name: str, ru
         ("overrides: {num_slots: 9}", ["overrides.num_slots: is for impala, this suite has ppo"]),
         ("algorithms: [impala]\noverrides: {clip_range: 0.1}", ["overrides.clip_range: is for ppo", "has impala"]),
         (
-            "algorithms: [ppo, impala]\noverrides: {num_slots: 2}",
+            "algorithms: [ppo, impala]\noverrides: {num_slots: 2, num_workers: 4}",
             ["overrides.num_slots: 2 slots do not hold", "4 actors", "at least 4"],
         ),
         ("games: [coinrun, maze]\noverrides: {distribution_mode: memory}", ["coinrun has no mode 'memory'"]),

@@ -4,7 +4,7 @@ import pytest
 
 from helpers.in_process import rlcb_here
 from rlcb.config.load import build_config
-from rlcb.config.plan import actor_divisions, divided, worker_counts
+from rlcb.config.plan import actor_divisions, computed_division, divided, worker_counts
 
 
 def test_only_divisions_that_share_evenly_are_tried() -> None:
@@ -30,3 +30,36 @@ def test_every_division_into_actors_and_learners_that_is_tried_is_valid(num_envs
 def test_mistakes_get_one_line() -> None:
     rlcb_here("tune", "--updates", "0").assert_one_line_error(2, "--updates")
     rlcb_here("tune", "--config", "no/such.yaml").assert_one_line_error(2, "no/such.yaml")
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "cores", "more", "division"),
+    [
+        ("ppo", 1, {}, (1, 0)),
+        ("ppo", 2, {}, (2, 0)),
+        ("ppo", 4, {}, (4, 0)),
+        ("ppo", 16, {}, (16, 0)),
+        ("ppo", 16, {"num_threads": 2}, (8, 0)),
+        ("ppo", 6, {}, (4, 0)),
+        ("ppo", 4, {"num_envs": 7, "batch_size": 128}, (1, 0)),
+        ("a2c", 16, {}, (16, 0)),
+        ("impala", 1, {}, (1, 1)),
+        ("impala", 2, {}, (2, 2)),
+        ("impala", 4, {}, (2, 2)),
+        ("impala", 8, {}, (4, 4)),
+        ("impala", 16, {}, (4, 4)),
+        ("impala", 16, {"n_epochs": 1, "batch_size": 1024}, (8, 8)),
+        ("impala", 16, {"num_learners": 2}, (4, 2)),
+        ("impala", 16, {"num_slots": 3}, (2, 4)),
+    ],
+)
+def test_the_division_for_a_number_of_cores(
+    algorithm: str, cores: int, more: dict[str, int], division: tuple[int, int]
+) -> None:
+    given = {"num_workers": ("x", "auto"), **{key: ("x", value) for key, value in more.items()}}
+    config = build_config(None, given, mode="parallel", algorithm=algorithm)
+    found = computed_division(config, cores)
+    assert (found.workers, found.learners) == division
+    used = divided(config, found)
+    assert used.parallel.num_workers == found.workers
+    assert used.env.num_envs == config.env.num_envs

@@ -1,4 +1,4 @@
-"""How a run is carried out: every `auto` and `null` of its configuration decided, from the cores or by measuring."""
+"""How a run is carried out: every `auto` and `null` of its configuration decided from the cores; `rlcb tune`."""
 
 import json
 import os
@@ -95,15 +95,16 @@ def decided(config: Config, pool: ClusterPool | None = None) -> Config:
         print(f"The cluster has {pool.cores()} cores: {workers} {ALGORITHMS[config.algorithm].worker}s", flush=True)
         config = divided(config, Division(workers))
     if workers == "auto":
-        return divided(config, fastest_division(config)[0])
+        cores, division = usable_cpus(), computed_division(config, usable_cpus())
+        _say(f"Chosen for {cores} core{'s' if cores > 1 else ''}: {division.words(config, cores)}")
+        return divided(config, division)
     if not config.parallel_execution.has_learners or config.parallel.num_learners:
         return config
     cores, unrolls = usable_cpus(), config.minibatch_items
     actors_here = 0 if pool is not None and pool.others() else workers
     # Where actors leave no core free both sides share all of them, and two learners were measured to beat one.
     room = max(cores - actors_here, cores // 2, min(cores, FEW_CORES))
-    learners = max(count for count in range(1, min(room, unrolls) + 1) if unrolls % count == 0)
-    return divided(config, Division(workers, learners))
+    return divided(config, Division(workers, _most_learners(unrolls, room)))
 
 
 # Dividing and measuring
@@ -122,6 +123,26 @@ class Division:
         threads = threads_each(self.workers, self.learners, cores)
         learners = f", {self.learners} learners" if self.learners else ""
         return f"{self.workers} {noun}s{learners} × {threads} {'threads' if threads > 1 else 'thread'}"
+
+
+def computed_division(config: Config, cores: int) -> Division:
+    """The division for so many cores that is among the fastest wherever it was measured (docs/performance.md)."""
+    if not config.parallel_execution.has_learners:
+        return Division(max(largest_division(config, cores // (config.hardware.num_threads or 1)), 1))
+    unrolls, given = config.minibatch_items, config.parallel.num_learners
+    slots = config.parallel.num_slots or cores  # one at least for each actor
+    if cores <= FEW_CORES:  # too few to divide: both sides share all of them
+        return Division(largest_division(config, min(cores, slots)), given or _most_learners(unrolls, cores))
+    # Learning from a sample once takes about as long as acting for it. What learners cannot use, actors get.
+    actors = max(cores // (1 + config.training.n_epochs), 1)
+    learners = given or _most_learners(unrolls, cores - actors)
+    used = learners * threads_each(actors, learners, cores)
+    return Division(largest_division(config, min(max(cores - used, actors), slots)), learners)
+
+
+def _most_learners(unrolls: int, most: int) -> int:
+    """The largest number of learners up to `most` that divides a minibatch's environments evenly."""
+    return max(count for count in range(1, max(min(most, unrolls), 1) + 1) if unrolls % count == 0)
 
 
 def threads_each(workers: int, learners: int, cores: int) -> int:

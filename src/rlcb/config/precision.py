@@ -5,7 +5,6 @@ import os
 import subprocess
 import sys
 
-from rlcb.config.registry import ALGORITHMS
 from rlcb.config.schema import Config
 from rlcb.errors import ResourceError
 from rlcb.hardware import usable_cpus
@@ -23,27 +22,22 @@ def with_precision(config: Config, mode: str) -> Config:
 
 
 def _measured(config: Config, mode: str) -> dict[str, float]:
-    """Samples per second of the network's forward and backward passes, by precision, in one of the run's processes."""
-    cores = usable_cpus()
-    threads = config.hardware.num_threads or cores
-    samples = config.minibatch_size
+    """Samples learned from per second, by precision, in one of the run's processes."""
+    cores, items = usable_cpus(), config.minibatch_items
+    threads = min(config.hardware.num_threads or cores, cores)
     if mode == "parallel":  # a process gets about a core and a core's share of the minibatch
-        threads, samples = 1, max(samples // cores, config.training.n_steps if _whole_unrolls(config) else 1)
+        threads, items = 1, max(items // cores, 1)
     order = {
-        "env": config.env.model_dump(),
-        "network": config.training.network,
+        "config": {"algorithm": config.algorithm, **config.model_dump(mode="json")},
+        "items": items,
+        "samples_per_item": config.minibatch_size // config.minibatch_items,
+        "threads": threads,
         "device": config.hardware.device if mode == "sequential" else "cpu",
-        "threads": min(threads, cores),
-        "samples": min(samples, config.training.micro_batch_size or samples),
     }
-    command = [sys.executable, "-m", "rlcb.measure.precision_trial", str(os.getpid())]
+    command = [sys.executable, "-m", "rlcb.limits.precision_trial", str(os.getpid())]
     done = subprocess.run(command, input=json.dumps(order), capture_output=True, text=True, check=False)
     if done.returncode:
         reason = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
         raise ResourceError(f"--precision auto: the measurement failed: {reason}; use --precision fp32")
     speeds: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
     return speeds
-
-
-def _whole_unrolls(config: Config) -> bool:
-    return ALGORITHMS[config.algorithm].whole_unrolls

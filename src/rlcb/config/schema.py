@@ -48,7 +48,7 @@ class ParallelConfig(Section):
     """How a parallel run is divided; a sequential one ignores this section."""
 
     num_workers: Annotated[int, Whole, Field(ge=1, le=1024)] | Literal["auto"] = setting(
-        4, "worker processes; auto: measured on this machine"
+        4, "worker processes; auto: as many as suit this machine's cores"
     )
     num_envs_per_worker: _Int | None = setting(
         None, "environments of each worker; null: env.num_envs / num_workers", ge=1, le=16384

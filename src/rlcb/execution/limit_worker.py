@@ -74,9 +74,13 @@ class SpeedMeter:
         return self.worker.collector.acting_seconds
 
     def _train(self) -> float:
-        """Compute a gradient; returns the seconds."""
+        """Compute a gradient; returns the seconds, without those of a forward pass that acting has done."""
+        learner = self.worker.learner
+        if learner.computation.keeps_layers:
+            self.worker.collector.collect()
+        as_acted = learner.computation.kept_samples == len(self._batch)
         begun = time.perf_counter()
-        float(self.worker.learner.gradient_of(self._batch)[0])  # waits for a GPU, as every optimizer step does
+        float(learner.gradient_of(self._batch, as_acted)[0])  # waits for a GPU, as every optimizer step does
         return time.perf_counter() - begun
 
 

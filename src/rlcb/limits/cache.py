@@ -57,7 +57,7 @@ def key_of(config: Config, plan: Plan, mode: str) -> dict[str, Any]:
         "num_learners": plan.num_learners,
         "threads": plan.threads,
         "device": plan.device,
-        "precision": getattr(plan, "precision", getattr(config.hardware, "precision", None)),
+        "precision": config.hardware.precision,
         "network": config.training.network,
         "n_steps": config.training.n_steps,
         "minibatch_per_process": whole // (sharing if mode == "parallel" else 1),

@@ -9,6 +9,7 @@ from statistics import median
 from typing import Any
 
 from rlcb.config.plan import Plan, make_plan
+from rlcb.config.precision import with_precision
 from rlcb.config.registry import ALGORITHMS
 from rlcb.config.schema import Config
 from rlcb.console import note, warn
@@ -36,7 +37,7 @@ def show_limits(config: Config, mode: str, rounds: int, seconds: float) -> int:
         raise UsageError(
             f"--cluster {config.parallel.cluster}: limits are measured on this machine alone; leave it out"
         )
-    config, plan = make_plan(config, mode)
+    config, plan = make_plan(with_precision(config, mode), mode)
     print(f"Measuring {_words(config, plan, mode)}: {rounds} × {seconds:g} s of each part", flush=True)
     low, limit, high = _measured(config, plan, rounds, seconds, _TIMEOUT + 6 * rounds * seconds)
     for title, unit, field in _SHOWN:

@@ -27,7 +27,7 @@ class Computation:
 
     def __init__(self, policy: nn.Module, precision: str = "fp32", keeps_layers: bool = False):
         """`keeps_layers`: `act` keeps the outputs of the network's layers."""
-        self.network, self._keeps_layers = policy, keeps_layers
+        self.network, self.keeps_layers = policy, keeps_layers
         self._pool: ThreadPoolExecutor | None = None
         self._kept: list[list[Tensor]] = []  # for each layer in the order of computation: its outputs by step
         self._converted: list[Tensor] = []
@@ -57,7 +57,7 @@ class Computation:
 
     def act(self, observations: Tensor) -> Outputs:
         """Logits and values, whose layers' outputs are kept if that was asked for."""
-        if not self._keeps_layers:
+        if not self.keeps_layers:
             return self(observations)
         with KeepingLayers() as keeping:
             outputs = self(observations)

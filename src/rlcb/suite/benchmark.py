@@ -4,10 +4,11 @@ from contextlib import closing
 from pathlib import Path
 
 from rlcb.config.load import Given
-from rlcb.config.plan import decided, divisions
+from rlcb.config.plan import decided
+from rlcb.config.precision import with_precision
+from rlcb.config.schema import Config
 from rlcb.console import filled
 from rlcb.errors import RlcbError, UsageError
-from rlcb.hardware import usable_cpus
 from rlcb.signals import StopRequest
 from rlcb.suite.directory import (
     check_room,
@@ -57,14 +58,19 @@ def benchmark(output: Path, file: Path | None, flags: Given, dry_run: bool = Fal
 def _agreed(output: Path, wanted: Suite | None) -> Suite:
     """The suite stored in the directory, which must equal the one wanted; where there is none, that one."""
     suite = _chosen(output, wanted)
-    configs = dict(suite.configs)
-    for pair in _undecided(suite):
-        configs[pair] = decided(configs[pair])  # measured once, so that all runs have the same number of workers
-    return Suite(suite.settings, configs)
+    # Decided once, so that all runs of a pair are carried out alike.
+    return Suite(suite.settings, {pair: _decided(config, pair) for pair, config in suite.configs.items()})
+
+
+def _decided(config: Config, pair: str) -> Config:
+    """A pair's configuration with a precision and a number of workers."""
+    mode = pair.rpartition("_")[2]
+    config = with_precision(config, mode)
+    return decided(config) if mode == "parallel" and config.parallel.num_workers == "auto" else config
 
 
 def _chosen(output: Path, wanted: Suite | None) -> Suite:
-    """The same, with the number of workers as it was given."""
+    """The same, with every `auto` as it was given."""
     if not has_plan(output):
         assert wanted is not None
         return wanted
@@ -74,27 +80,14 @@ def _chosen(output: Path, wanted: Suite | None) -> Suite:
     return suite
 
 
-def _undecided(suite: Suite) -> list[str]:
-    """The pairs whose number of workers has to be measured."""
-    return [
-        pair
-        for pair, config in suite.configs.items()
-        if config.parallel.num_workers == "auto" and pair.endswith("_parallel")
-    ]
-
-
 def _print_plan(output: Path, wanted: Suite | None, stop: StopRequest) -> int:
     check_unlocked(output)
-    suite, cores = _chosen(output, wanted), usable_cpus()
-    candidates = {
-        pair: [division.words(suite.configs[pair], cores) for division in divisions(suite.configs[pair], cores)]
-        for pair in _undecided(suite)
-    }
+    suite = _chosen(output, wanted)
     with closing(Display()) as display:
         work = Work(output, suite, stop, display)
         check_room(output, work.unfinished, suite.configs)
         display.line(_banner(work))
-        display.line(filled("suite_plan.txt", work=work, candidates=candidates, resumable=resumable))
+        display.line(filled("suite_plan.txt", work=work, resumable=resumable))
     return 0
 
 

@@ -1,4 +1,4 @@
-"""A program that trains a network on made-up observations in fp32 and in bf16, in turn, and prints how fast it did.
+"""A program that computes gradients of made-up minibatches in fp32 and in bf16, in turn, and prints how fast it did.
 
 Its argument is the process it dies with; it reads what to measure as JSON. `config.precision` starts it.
 """
@@ -8,8 +8,7 @@ import sys
 import time
 from collections.abc import Callable
 
-from rlcb.config.schema import EnvConfig
-from rlcb.envs.families import foreseen_spec
+from rlcb.config.schema import Config
 from rlcb.hardware import prepare_process, resolve_device
 from rlcb.signals import die_with
 
@@ -21,33 +20,30 @@ def main() -> None:
     """Measure and print samples per second by precision, as JSON."""
     die_with(int(sys.argv[1]))
     order = json.load(sys.stdin)
-    prepare_process(order["threads"])
+    config, items, threads = Config.model_validate(order["config"]), order["items"], order["threads"]
+    prepare_process(threads)
+    device = resolve_device(order["device"], threads)
     import torch
 
-    from rlcb.networks import make_network
-    from rlcb.networks.computation import Computation
+    from rlcb.envs.families import foreseen_spec
+    from rlcb.execution.limit_worker import made_up_batch
+    from rlcb.execution.worker import make_policy
+    from rlcb.learner import Learner
 
-    device = resolve_device(order["device"], order["threads"])
-    torch.set_num_threads(order["threads"])
-    spec, samples = foreseen_spec(EnvConfig(**order["env"])), order["samples"]
-    policy = make_network(order["network"], spec).to(device)
-    shape = (samples, *spec.observation_shape)
-    observations = torch.randint(0, 256, shape, dtype=torch.uint8) if spec.is_image else torch.randn(shape)
-    observations = observations.to(device)
+    torch.set_num_threads(threads)
+    spec = foreseen_spec(config.env)
 
     def step_of(precision: str) -> Callable[[], None]:
-        computation = Computation(policy, precision)
+        configured = config.changed("hardware", precision=precision)
+        learner = Learner(make_policy(configured, spec).to(device), configured, torch.Generator())
+        batch = made_up_batch(learner, spec, items, device)
 
         def step() -> None:
-            computation.refresh()
-            logits, values = computation(observations)
-            torch.autograd.grad(logits.square().mean() + values.square().mean(), computation.parameters)
-            if device == "cuda":
-                torch.cuda.synchronize()
+            float(learner.gradient_of(batch)[0])  # waits for a GPU
 
         return step
 
-    print(json.dumps(measured({name: step_of(name) for name in ("fp32", "bf16")}, samples)))
+    print(json.dumps(measured({name: step_of(name) for name in ("fp32", "bf16")}, items * order["samples_per_item"])))
 
 
 def measured(steps: dict[str, Callable[[], None]], samples: int) -> dict[str, float]:

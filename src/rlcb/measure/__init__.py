@@ -1,1 +1,0 @@
-"""Measurements of what this machine can do, each a program of its own."""
