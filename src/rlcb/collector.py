@@ -35,7 +35,8 @@ class Collector:
         self.env_seconds = self.acting_seconds = 0.0
         self._own = make_rollout(n_steps, env.num_envs, env.spec, device)
         # Pinned memory is what a GPU copies from without a detour.
-        self._staging = torch.empty_like(self._own.observations[0], device="cpu", pin_memory=device == "cuda")
+        step = self._own.observations[0]
+        self._staging = torch.empty_like(step, device="cpu", pin_memory=True) if device == "cuda" else None
         self.observation = env.observe()
 
     @torch.inference_mode()
@@ -84,5 +85,7 @@ class Collector:
 
     def _store(self, rollout: Rollout, t: int) -> Tensor:
         """Put the current observation into the rollout and return it on the device."""
-        self._staging.copy_(torch.from_numpy(self.observation))
-        return rollout.observations[t].copy_(self._staging, non_blocking=True)
+        seen = torch.from_numpy(self.observation)
+        if self._staging is not None:
+            seen = self._staging.copy_(seen)
+        return rollout.observations[t].copy_(seen, non_blocking=True)
