@@ -15,13 +15,14 @@ Exit code 1: nothing could be compared.
 
 import argparse
 import json
-import os
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from statistics import median
 from typing import Any
+
+import psutil
 
 REPO = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(REPO / "src"))
@@ -31,10 +32,10 @@ from peer_work import WORK  # noqa: E402
 from rlcb.hardware import cpu_model, usable_cpus  # noqa: E402
 
 Failures = dict[str, str]
-_QUIET = 0.5  # load average below which the machine counts as idle
+_QUIET = 15.0  # percent of the cores that others may use while the machine counts as idle
 _BUSY = (
-    "other programs use this machine (load average {:.1f} at the start): peers whose OpenMP threads spin lose far more "
-    "by that than this program, whose threads sleep; such ratios say nothing of an idle machine"
+    "other programs use this machine ({:.0f} % of its cores at the start): peers whose OpenMP threads spin lose "
+    "far more by that than this program, whose threads sleep; such ratios say nothing of an idle machine"
 )
 
 
@@ -178,7 +179,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     check(parser, options)
     failures: Failures = {}
-    load = os.getloadavg()[0]
+    load = psutil.cpu_percent(interval=1.0)
     warning = _BUSY.format(load) if load > _QUIET else ""
     if warning:
         print(f"peers: {warning}", file=sys.stderr, flush=True)
@@ -192,7 +193,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:
         print(f"peers: {error}", file=sys.stderr)
         return 1
-    machine = {"cpu": cpu_model(), "usable_cores": usable_cpus(), "load_average_at_start": load}
+    machine = {"cpu": cpu_model(), "usable_cores": usable_cpus(), "percent_busy_at_start": load}
     print(f"\n{options.algorithm}, {machine['cpu']}, {machine['usable_cores']} usable cores\n")
     below = [*notes(options.algorithm, runs, sides), *([f"- Not quiet: {warning}"] if warning else [])]
     print("\n".join([*table(runs, sides, failures), "", *below]))
