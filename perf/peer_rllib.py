@@ -16,7 +16,6 @@ from gymnasium.spaces import Box, Discrete
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from gymnasium.wrappers.vector import NormalizeReward
-from procgen import ProcgenGym3Env
 from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
 from ray.rllib.algorithms.impala import IMPALAConfig
 from ray.rllib.algorithms.ppo import PPOConfig
@@ -27,12 +26,11 @@ from ray.rllib.core.rl_module.torch import TorchRLModule
 from ray.tune.registry import register_env
 from torch import Tensor, nn
 
+from peer_games import make_games
 from peer_network import FEATURES, NatureBody
 from peer_work import (
-    DISTRIBUTION,
     GAME,
     NUM_ACTIONS,
-    NUM_LEVELS,
     WORK,
     Clock,
     PeakMemory,
@@ -55,14 +53,7 @@ class ProcgenVector(VectorEnv[Any, Any, Any]):
     metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP}  # noqa: RUF012
 
     def __init__(self, num_envs: int, seed: int) -> None:
-        self.games = ProcgenGym3Env(
-            num=num_envs,
-            env_name=GAME,
-            distribution_mode=DISTRIBUTION,
-            num_levels=NUM_LEVELS,
-            start_level=0,
-            rand_seed=seed,
-        )
+        self.games = make_games(num_envs, seed)
         self.num_envs = num_envs
         self.single_observation_space = Box(0, 255, (64, 64, 3), np.uint8)
         self.single_action_space = Discrete(NUM_ACTIONS)

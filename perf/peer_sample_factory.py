@@ -14,7 +14,6 @@ import gymnasium
 import numpy as np
 import torch
 from gymnasium.spaces import Box, Discrete
-from procgen import ProcgenGym3Env
 from sample_factory.algo.runners.runner import AlgoObserver, Runner
 from sample_factory.algo.utils.context import global_model_factory
 from sample_factory.cfg.arguments import parse_full_cfg, parse_sf_args
@@ -23,12 +22,11 @@ from sample_factory.model.encoder import Encoder
 from sample_factory.train import make_runner
 from torch import Tensor
 
+from peer_games import make_games
 from peer_network import FEATURES, NatureBody
 from peer_work import (
-    DISTRIBUTION,
     GAME,
     NUM_ACTIONS,
-    NUM_LEVELS,
     WORK,
     Clock,
     PeakMemory,
@@ -48,14 +46,7 @@ class ProcgenAgents(gymnasium.Env[Any, Any]):
     is_multiagent = True
 
     def __init__(self, num_envs: int, seed: int) -> None:
-        self.games = ProcgenGym3Env(
-            num=num_envs,
-            env_name=GAME,
-            distribution_mode=DISTRIBUTION,
-            num_levels=NUM_LEVELS,
-            start_level=0,
-            rand_seed=seed,
-        )
+        self.games = make_games(num_envs, seed)
         self.num_agents = num_envs
         self.observation_space = Box(0, 255, (64, 64, 3), np.uint8)
         self.action_space = Discrete(NUM_ACTIONS)

@@ -9,15 +9,12 @@ from typing import Any
 import numpy as np
 import torch
 from gymnasium.spaces import Box, Discrete
-from procgen import ProcgenGym3Env
 from stable_baselines3 import A2C, PPO
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.vec_env import VecEnv, VecMonitor, VecNormalize
 
+from peer_games import make_games
 from peer_work import (
-    DISTRIBUTION,
-    GAME,
-    NUM_LEVELS,
     WORK,
     Clock,
     PeakMemory,
@@ -36,14 +33,7 @@ class ProcgenVecEnv(VecEnv):  # type: ignore[misc]
 
     def __init__(self, num_envs: int, seed: int) -> None:
         """Start the games; `seed` picks the order of levels."""
-        self.games = ProcgenGym3Env(
-            num=num_envs,
-            env_name=GAME,
-            distribution_mode=DISTRIBUTION,
-            num_levels=NUM_LEVELS,
-            start_level=0,
-            rand_seed=seed,
-        )
+        self.games = make_games(num_envs, seed)
         super().__init__(num_envs, Box(0, 255, (64, 64, 3), np.uint8), Discrete(self.games.ac_space.eltype.n))
 
     def reset(self) -> Array:

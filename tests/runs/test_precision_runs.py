@@ -5,22 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from helpers.equal_runs import assert_equal_runs
 from helpers.processes import SHORT_CARTPOLE, TINY, rlcb, weights
 
 BF16 = ("--precision", "bf16")
 TWO = ("--mode", "parallel", "--num-workers", "2", "--num-envs", "4")
-
-
-@pytest.mark.parametrize("env", ["coinrun", "CartPole-v1"])
-def test_half_and_half_is_the_whole(env: str, tmp_path: Path) -> None:
-    arguments = ("train", "ppo", *TINY, "--env", env, "--lr-schedule", "constant", *BF16)
-    whole, half = tmp_path / "whole", tmp_path / "half"
-    assert rlcb(*arguments, "--total-timesteps", "1024", "--output-dir", whole).returncode == 0
-    assert rlcb(*arguments, "--total-timesteps", "512", "--output-dir", half).returncode == 0
-    done = rlcb("train", "--resume", half, "--total-timesteps", "1024")
-    assert done.returncode == 0, done.stderr
-    assert_equal_runs(whole, half)
 
 
 @pytest.mark.parametrize(

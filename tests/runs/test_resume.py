@@ -14,9 +14,19 @@ from helpers.processes import CARTPOLE, TINY, rlcb, weights
 Start = Callable[..., subprocess.Popen[str]]
 
 
-@pytest.mark.parametrize("env", ["coinrun", "starpilot", "bigfish", "CartPole-v1"])
-def test_half_and_half_is_the_whole(env: str, tmp_path: Path) -> None:
-    arguments = ("train", "ppo", *TINY, "--env", env, "--lr-schedule", "constant")
+@pytest.mark.parametrize(
+    ("env", "precision"),
+    [
+        ("coinrun", "fp32"),
+        ("starpilot", "fp32"),
+        ("bigfish", "fp32"),
+        ("CartPole-v1", "fp32"),
+        ("coinrun", "bf16"),
+        ("CartPole-v1", "bf16"),
+    ],
+)
+def test_half_and_half_is_the_whole(env: str, precision: str, tmp_path: Path) -> None:
+    arguments = ("train", "ppo", *TINY, "--env", env, "--lr-schedule", "constant", "--precision", precision)
     whole, half = tmp_path / "whole", tmp_path / "half"
     assert rlcb(*arguments, "--total-timesteps", "1536", "--output-dir", whole).returncode == 0
     assert rlcb(*arguments, "--total-timesteps", "768", "--output-dir", half).returncode == 0

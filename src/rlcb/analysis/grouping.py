@@ -18,7 +18,7 @@ _NOT_SETTINGS = {
     "parallel": ("num_workers", "num_envs_per_worker", "worker_timeout", *CLUSTER_KEYS),
     "hardware": ("device", "num_threads"),
 }
-_RESOLVED = ("num_workers", "num_threads", "device")  # settings that a run knows once it has started
+_RESOLVED = ("num_workers", "num_threads", "device", "precision")  # settings that a run knows once it has started
 _MOST_NAMED = 3  # differing settings in a group's name
 
 
@@ -46,7 +46,6 @@ def settings_of(run: Run) -> dict[str, Any]:
         if name not in ignored:
             values = section(run.config, name)
             found |= {key: value for key, value in values.items() if key not in _NOT_SETTINGS.get(name, ())}
-    found.setdefault("precision", "fp32")  # runs from before there was a choice
     # What was used, rather than what was asked for.
     return {**found, **{name: getattr(run, name) for name in _RESOLVED}}
 

@@ -128,6 +128,12 @@ class Run:
         """cpu or cuda."""
         return plain(self.hardware.get("device")) or plain(section(self.config, "hardware").get("device"))
 
+    @property
+    def precision(self) -> str:
+        """What the network computed in: fp32, which is also what it was before there was a choice, or bf16."""
+        used = plain(self.hardware.get("precision")) or plain(section(self.config, "hardware").get("precision"))
+        return used or "fp32"
+
 
 def metrics_of_history(history: History) -> dict[str, float | None]:
     """The metrics of a run that its log contains."""

@@ -36,8 +36,7 @@ def work_of(run: Run) -> Work:
         found["reward_norm_gamma"] = found.get("gamma")
     if found.get("network") == "auto" and run.distribution_mode is not None:
         found["network"] = "nature"  # what auto is for images, such as Procgen's
-    # What was used, rather than what was asked for; fp32 where there was no choice yet.
-    found["precision"] = plain(run.hardware.get("precision")) or found.get("precision", "fp32")
+    found["precision"] = run.precision
     if entry:
         found |= {"n_epochs": found.get("n_epochs", 1), "batch_size": _minibatch(run, found)}
     return {_NAMES.get(key, plain(key)): _in_words(value) for key, value in found.items()}

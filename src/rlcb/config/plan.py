@@ -95,7 +95,8 @@ def decided(config: Config, pool: ClusterPool | None = None) -> Config:
         print(f"The cluster has {pool.cores()} cores: {workers} {ALGORITHMS[config.algorithm].worker}s", flush=True)
         config = divided(config, Division(workers))
     if workers == "auto":
-        cores, division = usable_cpus(), computed_division(config, usable_cpus())
+        cores = usable_cpus()
+        division = computed_division(config, cores)
         _say(f"Chosen for {cores} core{'s' if cores > 1 else ''}: {division.words(config, cores)}")
         return divided(config, division)
     if not config.parallel_execution.has_learners or config.parallel.num_learners:
@@ -160,11 +161,7 @@ def actor_divisions(num_envs: int, unrolls: int, cores: int) -> list[Division]:
     """Actors and learners worth trying: learning is most of the work, but on few cores all of them share."""
     counts = sorted({max(cores // 4, 1), max(cores // 2, 1), min(cores, FEW_CORES)})
     actors = [count for count in counts if num_envs % count == 0] or [1]
-    tried = []
-    for count in actors:
-        for learners in (1, *counts):
-            fitting = max(fit for fit in range(1, min(learners, unrolls) + 1) if unrolls % fit == 0)
-            tried.append(Division(count, fitting))
+    tried = (Division(count, _most_learners(unrolls, learners)) for count in actors for learners in (1, *counts))
     return list(dict.fromkeys(tried))
 
 

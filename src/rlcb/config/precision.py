@@ -30,7 +30,6 @@ def _measured(config: Config, mode: str) -> dict[str, float]:
     order = {
         "config": {"algorithm": config.algorithm, **config.model_dump(mode="json")},
         "items": items,
-        "samples_per_item": config.minibatch_size // config.minibatch_items,
         "threads": threads,
         "device": config.hardware.device if mode == "sequential" else "cpu",
     }

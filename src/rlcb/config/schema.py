@@ -181,6 +181,11 @@ class Config(Section):
         return self.minibatch_size // self.training.n_steps if whole_unrolls else self.minibatch_size
 
     @property
+    def samples_per_item(self) -> int:
+        """Samples in an item of this algorithm's minibatches."""
+        return self.minibatch_size // self.minibatch_items
+
+    @property
     def parallel_execution(self) -> Execution:
         """How this run's algorithm is executed in parallel mode."""
         return EXECUTIONS[ALGORITHMS[self.algorithm].executions["parallel"]]

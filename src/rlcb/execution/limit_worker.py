@@ -10,7 +10,6 @@ import numpy as np
 import torch
 
 from rlcb.algorithms.returns import Batch
-from rlcb.config.schema import Config
 from rlcb.envs.base import EnvSpec
 from rlcb.execution.entry import WorkerContext
 from rlcb.execution.messages import LimitSetup, Measure, Started
@@ -44,7 +43,7 @@ class SpeedMeter:
         self._actions = cycle(random.integers(spec.num_actions, size=(_ACTIONS, num_envs), dtype=np.int64))
         # A rollout takes one more pass of the policy than it has steps, for the value to bootstrap from.
         acted = (steps + 1) * num_envs * T / (T + 1)
-        samples = setup.minibatch_items * samples_per_item(setup.config)
+        samples = setup.minibatch_items * setup.config.samples_per_item
         self._activities: dict[str, tuple[float, Callable[[], float]]] = {
             "env": (num_envs, self._step),
             "acting": (acted, self._act),
@@ -84,15 +83,10 @@ class SpeedMeter:
         return time.perf_counter() - begun
 
 
-def samples_per_item(config: Config) -> int:
-    """Samples in an item of this algorithm's minibatches."""
-    return config.minibatch_size // config.minibatch_items
-
-
 def made_up_batch(learner: Learner, spec: EnvSpec, items: int, device: str) -> Batch:
     """So many items of random data, such as a minibatch of the learner has."""
     config, generator = learner.config, torch.Generator().manual_seed(0)
-    per_item = samples_per_item(config)
+    per_item = config.samples_per_item
     T = min(config.training.n_steps, items) if per_item == 1 else config.training.n_steps
     rollout = make_rollout(T, math.ceil(items * per_item / T), spec, device)
     pictures = not rollout.observations.is_floating_point()

@@ -43,7 +43,7 @@ def main() -> None:
 
         return step
 
-    print(json.dumps(measured({name: step_of(name) for name in ("fp32", "bf16")}, items * order["samples_per_item"])))
+    print(json.dumps(measured({name: step_of(name) for name in ("fp32", "bf16")}, items * config.samples_per_item)))
 
 
 def measured(steps: dict[str, Callable[[], None]], samples: int) -> dict[str, float]:
