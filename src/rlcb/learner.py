@@ -122,9 +122,8 @@ class Learner:
             self.computation.refresh()
         config, threads = self.config, self.computation.threads
         micro = config.training.micro_batch_size
-        items = (
-            max(micro // config.samples_per_item, 1) if micro else len(minibatch)
-        )  # items in backward passes at a time
+        # Items in backward passes at a time.
+        items = max(micro // config.samples_per_item, 1) if micro else len(minibatch)
         pieces = split(minibatch, max(math.ceil(items / threads), 1))
         kept = self.computation.kept([len(piece) for piece in pieces]) if as_acted else [None] * len(pieces)
         # The group averages its gradients, so a sum over all samples is the mean times their number in all ranks.
