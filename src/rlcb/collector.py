@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import replace
 
 import numpy as np
 import torch
@@ -23,20 +22,16 @@ class Collector:
         env: VectorEnv,
         policy: Computation,
         n_steps: int,
-        device: str,
         generator: torch.Generator,
         counter: EpisodeCounter,
         alive: Callable[[], None],
     ):
         """`alive` is called at every step, for whoever watches over this process."""
-        self.env, self.policy, self.device, self.generator = env, policy, device, generator
+        self.env, self.policy, self.generator = env, policy, generator
         self.counter, self._alive = counter, alive
         self.episodes: list[Episode] = []
         self.env_seconds = self.acting_seconds = 0.0
-        self._own = make_rollout(n_steps, env.num_envs, env.spec, device)
-        # Pinned memory is what a GPU copies from without a detour.
-        step = self._own.observations[0]
-        self._staging = torch.empty_like(step, device="cpu", pin_memory=True) if device == "cuda" else None
+        self._own = make_rollout(n_steps, env.num_envs, env.spec)
         self.observation = env.observe()
 
     @torch.inference_mode()
@@ -51,7 +46,7 @@ class Collector:
         truncation_value = rollout.truncation_value.numpy()
         # Exponential races pick an action with one division and one argmax; drawing all of them at once saves calls.
         shape = (T, B, self.env.spec.num_actions)
-        races = torch.empty(shape).exponential_(generator=self.generator).to(self.device)
+        races = torch.empty(shape).exponential_(generator=self.generator)
         truncation_value.fill(0)
         for t in range(T):
             started = time.perf_counter()
@@ -66,13 +61,11 @@ class Collector:
             self.env_seconds += time.perf_counter() - acted
             self.acting_seconds += acted - started
             for index, final in step.truncated.items():
-                batch = torch.from_numpy(final).to(self.device).unsqueeze(0)
-                truncation_value[t, index] = float(self.policy(batch)[1])
+                truncation_value[t, index] = float(self.policy(torch.from_numpy(final).unsqueeze(0))[1])
         started = time.perf_counter()
         rollout.values[T] = self.policy(self._store(rollout, T))[1]
         self.acting_seconds += time.perf_counter() - started
-        dones_here, value_here = rollout.dones.to(self.device), rollout.truncation_value.to(self.device)
-        return replace(rollout, dones=dones_here, truncation_value=value_here)
+        return rollout
 
     def _act(self, rollout: Rollout, t: int, race: Tensor) -> NDArray[np.int64]:
         """Store the current observation, draw an action for each env and keep what learning needs of it."""
@@ -81,11 +74,8 @@ class Collector:
         actions = torch.argmax(log_policy.exp().div_(race), dim=1)
         rollout.actions[t] = actions
         rollout.log_probs[t] = log_policy.gather(1, actions.unsqueeze(1)).squeeze(1)
-        return actions.cpu().numpy()
+        return actions.numpy()
 
     def _store(self, rollout: Rollout, t: int) -> Tensor:
-        """Put the current observation into the rollout and return it on the device."""
-        seen = torch.from_numpy(self.observation)
-        if self._staging is not None:
-            seen = self._staging.copy_(seen)
-        return rollout.observations[t].copy_(seen, non_blocking=True)
+        """Put the current observation into the rollout and return it."""
+        return rollout.observations[t].copy_(torch.from_numpy(self.observation))

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import torch
@@ -43,6 +43,8 @@ class Learner:
     finiteness and what crosses between processes are single operations on it, or on this rank's shard of it.
     """
 
+    reuses_acting: ClassVar[bool] = True  # acting's forward pass serves for learning too, where that is the same
+
     def __init__(
         self,
         policy: nn.Module,
@@ -56,10 +58,13 @@ class Learner:
         self.algorithm = algorithm_named(config.algorithm)
         # One gradient per rollout, at the weights that acted: the forward pass of acting serves for learning, too.
         once = ALGORITHMS[config.algorithm].whole_rollout and not config.training.micro_batch_size
-        self.computation = Computation(policy, config.hardware.precision, keeps_layers=once)
+        hardware = config.hardware
+        self.computation = Computation(
+            policy, hardware.precision, once and self.reuses_acting, compiled=hardware.compile is True
+        )
         self.weights = flattened(policy)
         self._moments = {name: torch.zeros_like(self.weights) for name in MOMENTS[config.training.optimizer]}
-        self._steps = torch.zeros((), device=self.weights.device if config.training.optimizer == "adam" else "cpu")
+        self._steps = torch.zeros((), device=self.weights.device)
         self.join(SoloGroup(), shared)
 
     def join(self, group: ProcessGroup, shared: SharedParameters | None = None) -> None:
@@ -83,7 +88,7 @@ class Learner:
         self._gradients = pieces_of(self.gradient, shapes)
         mine = nn.Parameter(kept.moved[kept.shard])
         mine.grad = kept.reduced[: mine.numel()]  # nothing, where another process moves the weights
-        self._optimizer = _make_optimizer(mine, self.config.training)
+        self._optimizer = make_optimizer(mine, self.config.training)
         shard = {name: moment[kept.shard] for name, moment in self._moments.items()}
         self._optimizer.state[mine] = {"step": self._steps, **shard}
 
@@ -156,7 +161,11 @@ class Learner:
     def _set_learning_rate(self, learning_rate: float) -> None:
         """Set the optimizer's step size; one that is too large for a float32 is infinite, as torch would refuse it."""
         largest = torch.finfo(torch.float32).max
-        self._optimizer.param_groups[0]["lr"] = learning_rate if learning_rate <= largest else math.inf
+        rate, group = learning_rate if learning_rate <= largest else math.inf, self._optimizer.param_groups[0]
+        if isinstance(group["lr"], Tensor):
+            group["lr"].fill_(rate)
+        else:
+            group["lr"] = rate
 
     def is_finite(self) -> bool:
         """Whether all weights are finite."""
@@ -169,10 +178,9 @@ class Learner:
         if not isinstance(batch, Samples) or not wanted or count < 2:
             return None
         chosen = batch.advantages[indices].double()
-        first, second = self.group.sum(torch.stack((chosen.sum(1), chosen.square().sum(1))).cpu())
+        first, second = self.group.sum(torch.stack((chosen.sum(1), chosen.square().sum(1))))
         variance = ((second - first.square() / count) / (count - 1)).clamp(min=0)
-        scales = torch.stack((first / count, variance.sqrt() + 1e-8), dim=1)
-        return scales.to(batch.advantages.device, torch.float32)
+        return torch.stack((first / count, variance.sqrt() + 1e-8), dim=1).float()
 
     def _metrics(
         self, batch: Batch, statistics: list[Tensor], norms: list[Tensor], learning_rate: float
@@ -236,10 +244,13 @@ def _explained(sums: list[float], count: int) -> float | None:
     return 1.0 - (errors2 - errors * errors / count) / variance if variance > 0 else None
 
 
-def _make_optimizer(parameter: nn.Parameter, training: TrainingConfig) -> torch.optim.Optimizer:
+def make_optimizer(parameter: nn.Parameter, training: TrainingConfig) -> torch.optim.Optimizer:
+    """The optimizer of a flat vector; on a GPU its rate is a tensor there, as all that a CUDA graph reads."""
+    on_gpu = parameter.is_cuda
+    rate = torch.tensor(training.learning_rate, device=parameter.device) if on_gpu else training.learning_rate
     if training.optimizer == "adam":
-        return torch.optim.Adam([parameter], training.learning_rate, eps=training.adam_eps, fused=True)
-    return RMSprop(parameter, training.learning_rate, training.rms_decay, training.rms_eps)
+        return torch.optim.Adam([parameter], rate, eps=training.adam_eps, fused=True, capturable=on_gpu)
+    return RMSprop(parameter, rate, training.rms_decay, training.rms_eps)
 
 
 def flattened(policy: nn.Module) -> Tensor:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from rlcb.config.gpu_plan import env_threads, gpu_choices
 from rlcb.config.load import build_config, largest_division
 from rlcb.config.registry import ALGORITHMS
 from rlcb.config.schema import Config
@@ -33,6 +34,7 @@ class Plan:
     num_slots: int  # rollouts under way between actors and learners; 0 where the execution has none
     threads: int  # torch's, in each process that learns
     device: str  # cpu or cuda
+    env_threads: int = 0  # of each group of environments in a sequential run; 0: its workers decide
 
 
 class ClusterPool(Protocol):
@@ -57,7 +59,11 @@ def make_plan(config: Config, mode: str, pool: ClusterPool | None = None) -> tup
         device = resolve_device(config.hardware.device, threads)
         if (config.hardware.device, device) == ("auto", "cpu"):
             note("no CUDA device: training on the CPU")
-        return config.changed("hardware", device=device), Plan(execution, 1, config.env.num_envs, 0, 0, threads, device)
+        chosen, env = gpu_choices(config) if device == "cuda" else {}, threads
+        if chosen:
+            env = env_threads(chosen["env_groups"], threads)
+        config = config.changed("hardware", device=device, **chosen)
+        return config, Plan(execution, 1, config.env.num_envs, 0, 0, threads, device, env)
     config = decided(config, pool).changed("hardware", device="cpu")
     parallel = config.parallel
     workers, each, learners = parallel.num_workers, parallel.num_envs_per_worker, parallel.num_learners or 0

@@ -148,6 +148,13 @@ class HardwareConfig(Section):
     precision: Literal["fp32", "bf16", "auto"] = setting(
         "fp32", "what the network computes in, weights stay fp32; auto: the faster one, measured"
     )
+    compile: bool | Literal["auto", "graphs"] = setting(
+        "auto", "on a GPU: true torch.compile in CUDA graphs, graphs those alone, false one operation at a time"
+    )
+    deterministic: bool = setting(False, "on a GPU: repeat bit for bit, with slower kernels; CPU runs always do")
+    env_groups: Annotated[int, Whole, Field(ge=1, le=64)] | Literal["auto"] = setting(
+        "auto", "on a GPU: groups of environments that step in turn while it computes the other groups' actions"
+    )
 
 
 class Config(Section):

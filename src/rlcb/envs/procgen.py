@@ -43,10 +43,23 @@ class ProcgenEnv:
         return self._env.observe()[1]["rgb"]  # type: ignore[no-any-return]
 
     def step(self, actions: NDArray[np.int64]) -> Step:
-        """Apply one action to each copy; Procgen does not tell its time limits from other ends of episodes."""
+        """Apply one action to each copy."""
+        self.send(actions)
+        return self.receive()
+
+    def send(self, actions: NDArray[np.int64]) -> None:
+        """Begin a step; the games' threads do it."""
         self._env.act(actions)
+
+    def receive(self) -> Step:
+        """Wait for the step; Procgen does not tell its time limits from other ends of episodes."""
         rewards, observation, first = self._env.observe()
         return Step(observation["rgb"], rewards, first)
+
+    def observation_memory(self) -> NDArray[Any]:
+        """From now on all frames are given in this memory, in which the games draw them, instead of in copies."""
+        self._env._reuse_arrays = True  # gym3 reads it at every step, and has no other way to set it here
+        return self.observe()
 
     def get_state(self) -> list[bytes]:
         """The games' own serialised states, random generators included."""

@@ -28,7 +28,6 @@ def work(context: WorkerContext, setup: ActorSetup) -> None:
         env,
         Computation(policy, config.hardware.precision),
         config.training.n_steps,
-        "cpu",
         torch.Generator().manual_seed(acting),
         EpisodeCounter(setup.num_envs),
         Heartbeat(context.control, setup.index),

@@ -85,11 +85,11 @@ def learn(worker: Worker, rollout: Rollout, learning_rate: float, dumps: Path) -
     group, collector, rewards = worker.group, worker.collector, rollout.rewards
     group.seconds.reset()
     if worker.config.training.normalize_rewards:
-        dones = rollout.dones.cpu().numpy()
+        dones = rollout.dones.numpy()
         scaled = worker.normalizer(rewards.numpy(), dones, lambda x: group.sum(torch.from_numpy(x)).numpy())
         rewards = torch.from_numpy(scaled)
     started, crossed = time.perf_counter(), group.seconds.total
-    update = worker.learner.update(rollout, rewards.to(worker.device), learning_rate)
+    update = worker.learner.update(rollout, rewards, learning_rate)
     learning = time.perf_counter() - started - (group.seconds.total - crossed)
     finish_update(worker.learner, worker.progress, update, dumps)
     seconds = {"env": collector.env_seconds, "acting": collector.acting_seconds, "learning": learning}

@@ -15,11 +15,12 @@ from rlcb.run.state import RunState, Start
 def train(job: Job, state: RunState | None) -> None:
     """Train in this process until steps or time are reached or a signal asks to stop."""
     torch.set_num_threads(job.plan.threads)
-    worker = Worker(job.config, job.plan.device, job.plan.threads)
+    worker = Worker(job.config, job.plan.device, job.plan.env_threads)
     if state:
         whole = state.redivided(1)
         worker.load(Start(whole.shared, whole.workers[0]))
     with closing(worker.env):
+        worker.prepare()  # before the clock starts
         run_updates(
             worker,
             Schedule(job.config, zero=time.perf_counter() - job.recorder.seconds),

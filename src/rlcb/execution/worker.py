@@ -13,11 +13,15 @@ from rlcb.comm.process_group import ProcessGroup
 from rlcb.comm.shared_parameters import SharedParameters
 from rlcb.config.schema import Config
 from rlcb.console import note, warn
-from rlcb.envs.base import EnvSpec
+from rlcb.envs.base import EnvSpec, VectorEnv
 from rlcb.envs.episodes import EpisodeCounter
 from rlcb.envs.families import make_env
+from rlcb.envs.groups import EnvGroups
 from rlcb.envs.normalize import RewardNormalizer
 from rlcb.errors import CheckpointUnusable
+from rlcb.gpu.collector import GpuCollector
+from rlcb.gpu.learner import GpuLearner
+from rlcb.gpu.memory import make_rollout_memory
 from rlcb.learner import Learner
 from rlcb.networks import make_network
 from rlcb.run.state import Progress, SharedState, Start, WorkerState
@@ -43,13 +47,26 @@ class Worker:
         acting, learning, envs = seeds(config.env.seed, *(seed_key or (rank,)))
         self._acting = torch.Generator().manual_seed(acting)
         self._learning = torch.Generator().manual_seed(learning)
-        self.env = make_env(config.env, self.num_envs, envs, env_threads)
-        policy = make_policy(config, self.env.spec).to(device)
-        self.learner = Learner(policy, config, self._learning, shared, heartbeat)
         self._counter = EpisodeCounter(self.num_envs, first_env=rank * self.num_envs)
-        self.collector = Collector(
-            self.env, self.learner.computation, config.training.n_steps, device, self._acting, self._counter, heartbeat
-        )
+        self.env: VectorEnv | EnvGroups
+        self.learner: Learner
+        self.collector: Collector | GpuCollector
+        n_steps, acting_generator, counter = config.training.n_steps, self._acting, self._counter
+        if device == "cuda":
+            recorded, groups = config.hardware.compile is not False, config.hardware.env_groups
+            assert isinstance(groups, int)
+            self.env = groups_of = EnvGroups(config.env, self.num_envs, envs, env_threads, groups)
+            policy = make_policy(config, self.env.spec).to(device)
+            memory = make_rollout_memory(n_steps, self.num_envs, self.env.spec, device)
+            self.learner = GpuLearner(policy, config, self._learning, memory, recorded, heartbeat)
+            self.collector = GpuCollector(
+                groups_of, self.learner.computation, memory, acting_generator, counter, heartbeat, recorded
+            )
+        else:
+            self.env = env = make_env(config.env, self.num_envs, envs, env_threads)
+            policy = make_policy(config, self.env.spec)
+            self.learner = Learner(policy, config, self._learning, shared, heartbeat)
+            self.collector = Collector(env, self.learner.computation, n_steps, acting_generator, counter, heartbeat)
         self.normalizer = make_normalizer(config, self.num_envs)
         self.progress = Progress()
 
@@ -57,6 +74,14 @@ class Worker:
     def group(self) -> ProcessGroup:
         """The processes that learn in step with this one."""
         return self.learner.group
+
+    def prepare(self) -> None:
+        """Compile and record what acting and learning do, where that is done at all; nothing else changes."""
+        if isinstance(self.learner, GpuLearner) and isinstance(self.collector, GpuCollector):
+            if self.config.hardware.compile is True:
+                note("compiling the network takes up to a minute, which does not count as training")
+            self.collector.prepare()
+            self.learner.prepare()
 
     def state(self) -> WorkerState:
         """What this worker alone has."""

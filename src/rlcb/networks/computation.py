@@ -25,8 +25,10 @@ class Computation:
     give logits and values are the policy's own. Gradients are taken at `parameters`, in the order of the policy's.
     """
 
-    def __init__(self, policy: nn.Module, precision: str = "fp32", keeps_layers: bool = False):
-        """`keeps_layers`: `act` keeps the outputs of the network's layers."""
+    def __init__(
+        self, policy: nn.Module, precision: str = "fp32", keeps_layers: bool = False, compiled: bool = False
+    ):
+        """`keeps_layers`: `act` keeps the outputs of the network's layers; `compiled`: by torch.compile, at first use."""
         self.network, self.keeps_layers = policy, keeps_layers
         self._pool: ThreadPoolExecutor | None = None
         self._kept: list[list[Tensor]] = []  # for each layer in the order of computation: its outputs by step
@@ -39,13 +41,14 @@ class Computation:
             self._converted = [mine for mine, _ in found]
             self._originals = [original for _, original in found]
         self.parameters = list(self.network.parameters())
+        self._compute = torch.compile(self.network, dynamic=False) if compiled else self.network
 
     def __call__(self, observations: Tensor, layers: KeptLayers | None = None) -> Outputs:
         """Logits and values; `layers`: what the layers have given for these observations, if that is known."""
         if layers is not None:
             with UsingKeptLayers(layers):
                 return self(observations)
-        outputs: Outputs = self.network(observations)
+        outputs: Outputs = self._compute(observations)
         return outputs
 
     @torch.no_grad()

@@ -1,0 +1,1 @@
+"""Acting and learning on one NVIDIA GPU: the same mathematics as on CPUs, arranged so that nothing waits needlessly."""

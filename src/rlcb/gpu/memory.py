@@ -1,0 +1,59 @@
+"""Memory of this machine that a GPU reads and writes without a detour, and without the processor waiting for it."""
+
+import weakref
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from rlcb.envs.base import EnvSpec
+from rlcb.rollout import Rollout, make_rollout
+
+
+def pinned(shape: tuple[int, ...], dtype: torch.dtype, device: str) -> Tensor:
+    """New memory, pinned if the device is a GPU."""
+    return torch.zeros(shape, dtype=dtype, pin_memory=device == "cuda")
+
+
+def registered(memory: NDArray[Any], device: str) -> Tensor:
+    """An array's own memory as a tensor, pinned where it is if the device is a GPU, for as long as the array lives."""
+    tensor = torch.from_numpy(memory)
+    if device == "cuda" and not tensor.is_pinned():
+        runtime: Any = torch.cuda.cudart()
+        torch.cuda.check_error(int(runtime.cudaHostRegister(tensor.data_ptr(), tensor.nbytes, 0)))
+        weakref.finalize(memory, runtime.cudaHostUnregister, tensor.data_ptr())
+    return tensor
+
+
+@dataclass(frozen=True)
+class RolloutMemory:
+    """A rollout on a device with one more entry for every step, so that all tensors are written in the same way."""
+
+    observations: Tensor  # [T+1, B, …]
+    actions: Tensor  # [T+1, B], as all that follow
+    log_probs: Tensor
+    values: Tensor
+    rewards: Tensor  # [T, B]: those to learn from; as the two that follow
+    dones: Tensor
+    truncation_value: Tensor
+
+    @property
+    def rollout(self) -> Rollout:
+        """What learning sees of it."""
+        return Rollout(**{**vars(self), "actions": self.actions[:-1], "log_probs": self.log_probs[:-1]})
+
+    def load(self, rollout: Rollout, rewards: Tensor) -> None:
+        """Take over a rollout as far as it is not in this memory already, and the rewards to learn from."""
+        for here, there in zip(vars(self.rollout).values(), vars(replace(rollout, rewards=rewards)).values(), strict=True):
+            if here.data_ptr() != there.data_ptr():
+                here.copy_(there, non_blocking=True)
+
+
+def make_rollout_memory(n_steps: int, num_envs: int, spec: EnvSpec, device: str) -> RolloutMemory:
+    """A rollout's memory on a device."""
+    tensors = vars(make_rollout(n_steps, num_envs, spec, "meta"))
+    for name in ("actions", "log_probs"):
+        tensors[name] = tensors["values"].to(tensors[name].dtype)
+    return RolloutMemory(**{name: torch.zeros_like(tensor, device=device) for name, tensor in tensors.items()})
