@@ -2,7 +2,9 @@
 
 import ctypes
 import threading
+from collections.abc import Callable
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -34,18 +36,18 @@ class ManagementLibrary:
         monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
         monkeypatch.setattr(torch.cuda, "get_device_properties", lambda number: found)
 
-    def _add(self, name, types, answer) -> None:
-        def called(*arguments) -> int:
+    def _add(self, name: str, types: list[Any], answer: Callable[..., int]) -> None:
+        def called(*arguments: Any) -> int:
             self.calls.append(name)
             return _NOT_SUPPORTED if name in self.refused else answer(*arguments)
 
         setattr(self, name, ctypes.CFUNCTYPE(ctypes.c_int, *types)(called))
 
-    def _handle(self, uuid, answer) -> int:
+    def _handle(self, uuid: bytes, answer: int) -> int:
         ctypes.cast(answer, ctypes.POINTER(ctypes.c_void_p))[0] = _HANDLE
         return 0 if uuid == f"GPU-{UUID}".encode() else _NOT_FOUND
 
-    def _rates(self, handle, answer) -> int:
+    def _rates(self, handle: int, answer: int) -> int:
         words = ctypes.cast(answer, ctypes.POINTER(ctypes.c_uint))
         words[0], words[1] = self.percents[0], 99  # the second is about memory accesses
         if len(self.percents) > 1:
@@ -54,7 +56,7 @@ class ManagementLibrary:
             self.told.set()
         return 0 if handle == _HANDLE else _NOT_FOUND
 
-    def _memory(self, handle, answer) -> int:
+    def _memory(self, handle: int, answer: int) -> int:
         words = ctypes.cast(answer, ctypes.POINTER(ctypes.c_ulonglong))
         words[0], words[1], words[2] = 140 * 2**30, 140 * 2**30 - self.memory_used, self.memory_used
         return 0 if handle == _HANDLE else _NOT_FOUND
