@@ -1,7 +1,9 @@
 """What is said of GPUs: how busy they are, their memory, why one cannot be used, what `rlcb doctor` finds."""
 
 import json
+import os
 import re
+import subprocess
 import sys
 import warnings
 from pathlib import Path
@@ -16,6 +18,7 @@ from helpers.management_library import ManagementLibrary
 from helpers.processes import CARTPOLE
 from rlcb import doctor, hardware
 from rlcb.analysis.load import load_run
+from rlcb.config.schema import Config
 from rlcb.errors import UsageError
 from rlcb.hardware import cuda_problem, resolve_device
 from rlcb.run.gpu import GpuMeter, gpu_memory, gpu_used
@@ -266,3 +269,14 @@ def test_the_doctor_describes_the_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_doctor_says_why_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     _machine(monkeypatch, [], None)
     assert doctor._gpu().startswith("training uses the CPU: there is no NVIDIA driver here")
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
+def test_the_measurement_of_precisions_fails_in_one_line() -> None:
+    config = {"algorithm": "ppo", **Config(algorithm="ppo").model_dump(mode="json")}
+    order = {"config": config, "items": 8, "threads": 1, "device": "cuda"}
+    command = [sys.executable, "-m", "rlcb.limits.precision_trial", str(os.getpid())]
+    done = subprocess.run(command, input=json.dumps(order), capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("--device cuda: ")
