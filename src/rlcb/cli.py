@@ -148,12 +148,12 @@ def limits_verb(argv: Sequence[str]) -> int:
     overrides = _overrides(parser, arguments, mode)
 
     def work() -> int:
-        from rlcb.train import check_hardware, new_config, refuse_missing_mode
+        from rlcb.train import check_hardware, new_config, refuse_missing_mode, with_device
 
         refuse_missing_mode(algorithm, mode)
         config = new_config(algorithm, mode, arguments.config, overrides)
         check_hardware(config, mode)
-        return show_limits(config, mode, arguments.rounds, arguments.seconds)
+        return show_limits(with_device(config, mode), mode, arguments.rounds, arguments.seconds)
 
     return answered(parser.prog, work, prints_result=True)
 

@@ -1,6 +1,8 @@
 """Checks the installation: what is there, what is missing, how to get it."""
 
 import importlib.util
+import os
+import shutil
 import sys
 import time
 
@@ -13,7 +15,7 @@ PACKAGES = {"torch": "torch", "procgen": "procgen-mirror", "gymnasium": "gymnasi
 def examine() -> int:
     """Run every check in order, print a line for each; 0 if training can work here, 6 if something is missing."""
     checks = {"Python": _python, "Packages": _packages, "TensorBoard": _tensorboard, "Machine": _machine,
-              "torch": _torch, "Procgen": _procgen, "One update": _one_update}  # fmt: skip
+              "torch": _torch, "GPU": _gpu, "Procgen": _procgen, "One update": _one_update}  # fmt: skip
     for name, check in checks.items():
         try:
             print(f"✓ {name}: {check()}", flush=True)
@@ -63,8 +65,31 @@ def _torch() -> str:
     import torch
 
     torch.set_num_threads(threads)
-    cuda = torch.cuda.get_device_name() if torch.cuda.is_available() else "no CUDA device"
-    return f"{torch.__version__}, {torch.get_num_threads()} threads, {cuda}"
+    built_for = f"CUDA {torch.version.cuda}" if torch.version.cuda else "CPUs"
+    return f"{torch.__version__}, built for {built_for}, {torch.get_num_threads()} threads"
+
+
+def _gpu() -> str:
+    from rlcb.hardware import computes_bf16, cuda_problem, describe_gpus
+
+    problem = cuda_problem()
+    if problem is not None:
+        return f"training uses the CPU: {problem}"
+    from rlcb.run.gpu import gpu_used
+
+    used = gpu_used("cuda")
+    driver = describe_gpus()["gpu_driver"] or "unknown"
+    bf16 = "bf16" if computes_bf16("cuda") else "no bf16"
+    return f"{used['gpu']}, {used['gpu_memory_gb']} GB, driver {driver}, {bf16}, {_compilation()}"
+
+
+def _compilation() -> str:
+    """Whether torch.compile can make programs for a GPU here: it takes Triton, which takes a C compiler."""
+    if importlib.util.find_spec("triton") is None:
+        return "no torch.compile (Triton is not installed: pip install triton)"
+    if not any(shutil.which(name) for name in (os.environ.get("CC", "cc"), "cc", "gcc", "clang")):
+        return "no torch.compile (no C compiler: apt-get install -y gcc)"
+    return "torch.compile"
 
 
 def _procgen() -> str:

@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+import warnings
 from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
@@ -98,14 +99,60 @@ def resolve_device(wanted: str, num_threads: int | None = None) -> str:
     """
     if wanted == "cpu":
         return "cpu"
+    problem = cuda_problem(num_threads)
+    if problem is None:
+        return "cuda"
+    if wanted == "cuda":
+        raise UsageError(f"--device cuda: {problem}; or use --device cpu")
+    return "cpu"
+
+
+def cuda_problem(num_threads: int | None = None) -> str | None:
+    """Why torch cannot use a GPU here, and what would help; None where it can.
+
+    `num_threads`: what to prepare this process for before torch is imported.
+    """
     prepare_process(num_threads)
     import torch
 
-    if torch.cuda.is_available():
-        return "cuda"
-    if wanted == "cuda":
-        raise UsageError("--device cuda: torch sees no CUDA device here; use --device cpu or --device auto")
-    return "cpu"
+    usable, said = False, ""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            usable = torch.cuda.is_available()
+            if usable:
+                torch.cuda.init()  # type: ignore[no-untyped-call]
+        except RuntimeError as error:
+            usable, said = False, str(error)
+    if usable:
+        for one in caught:  # not about what was asked here
+            warnings.warn_explicit(one.message, one.category, one.filename, one.lineno)
+        return None
+    said = said or "".join(str(one.message) for one in caught[:1])
+    if torch.version.cuda is None and torch.version.hip is None:
+        gpu = ", ".join(describe_gpus()["gpus"]) or "an NVIDIA GPU"
+        command = f"pip uninstall -y torch && pip install torch=={torch.__version__.split('+')[0]}"
+        return f"this torch ({torch.__version__}) is built for CPUs; {gpu} needs one with CUDA: {command}"
+    return _driver_problem(said, f"torch {torch.__version__}, which is built for CUDA {torch.version.cuda}")
+
+
+def _driver_problem(said: str, needs: str) -> str:
+    """Why a torch that is built for CUDA (`needs` describes it) sees no GPU; `said`: what it said about that."""
+    found = describe_gpus()
+    gpus, driver = ", ".join(found["gpus"]), found["gpu_driver"]
+    too_old = re.search(r"driver on your system is too old \(found version (\d+)\)", said)
+    if too_old:
+        major, rest = divmod(int(too_old[1]), 1000)
+        version = f" {driver}" if driver else ""
+        return f"the NVIDIA driver{version} (CUDA {major}.{rest // 10}) is too old for {needs}; install a newer driver"
+    if not gpus and not driver:
+        return "there is no NVIDIA driver here (no /proc/driver/nvidia, no nvidia-smi that answers); install one"
+    if said:
+        return f"torch cannot use the GPU: {said.splitlines()[0].removeprefix('CUDA initialization: ')}"
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None:
+        return f"CUDA_VISIBLE_DEVICES is {visible!r}, which hides the GPU ({gpus or 'none listed'}); set it to 0"
+    return f"torch sees no GPU, the driver {driver or ''} lists {gpus or 'none'}; a container needs access to it"
 
 
 def computes_bf16(device: str) -> bool:

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 
 from rlcb.announce import print_banner, print_plan
 from rlcb.config.load import Given, build_config, division_note
-from rlcb.config.plan import make_plan
+from rlcb.config.plan import Plan, make_plan
 from rlcb.config.precision import with_precision
 from rlcb.config.registry import ALGORITHMS, DEFAULT_ALGORITHM
 from rlcb.config.schema import Config
 from rlcb.console import note, warn
 from rlcb.errors import ResourceError, RlcbError, UsageError, WorkersLost
-from rlcb.hardware import package_version, prepare_process, resolve_device
+from rlcb.hardware import cuda_problem, package_version, prepare_process, resolve_device
 from rlcb.run.directory import (
     RunDirectory,
     check_output,
@@ -26,6 +26,7 @@ from rlcb.run.directory import (
     open_run,
     read_run,
 )
+from rlcb.run.gpu_failures import gpu_failures, less_memory
 from rlcb.run.metrics import INSTALL_TENSORBOARD, want_tensorboard
 from rlcb.signals import StopRequest
 
@@ -67,6 +68,7 @@ def train(request: Request) -> int:
     if not want_tensorboard(config.logging.tensorboard) and config.logging.tensorboard == "auto":
         note(f"TensorBoard is not installed, its files are not written: {INSTALL_TENSORBOARD}")
     check_hardware(config, mode)
+    config = with_device(config, mode)
     if mode == "parallel" and (words := division_note(config, request.overrides)):
         note(words)
     if request.dry_run:
@@ -183,6 +185,16 @@ def check_hardware(config: Config, mode: str) -> None:
         raise UsageError(f"min_workers {least} is more than num_workers {workers}; must be at most that")
 
 
+def with_device(config: Config, mode: str) -> Config:
+    """The configuration of a sequential run with `cuda` or `cpu` in the place of `device: auto`; says why the CPU."""
+    if mode != "sequential" or config.hardware.device != "auto":
+        return config
+    problem = cuda_problem(config.hardware.num_threads)
+    if problem is not None:
+        note(f"--device auto takes the CPU: {problem}")
+    return config.changed("hardware", device="cuda" if problem is None else "cpu")
+
+
 # Running
 
 
@@ -194,34 +206,52 @@ def _run(
     stop.begin()  # from here on there is a run that can be saved and resumed
     run = (open_run if request.resume else create_run)(path, config, mode)
     try:
-        check_space(run.checkpoints, checkpoint_bytes(config), config.logging.keep_checkpoints)
-        print_banner(run, config, plan)
-        prepare_process(plan.threads)
-        from rlcb.comm.pool import WorkerPool
-        from rlcb.execution.supervisor import Job
-        from rlcb.run.recorder import Recorder
-
-        execution = import_module(f"rlcb.execution.{plan.execution}")
-        recorder = Recorder(run, config, plan, pool)
-        state = recorder.restore() if request.resume else None
-        with recorder:
-            execution.train(Job(config, plan, recorder, stop, pool or WorkerPool()), state)
-            outcome = recorder.finish()
-            if outcome.status == "finished" and pool is None:
-                outcome = _with_limit(outcome, run, config, stop)
-            recorder.show_summary(outcome)
-        if outcome.status != "interrupted":
-            return 0
-        run.event("interrupted", signal=stop.signal, env_steps=outcome.progress.env_steps)
-        command = request.prog if request.prog.startswith("rlcb") else f"python {request.prog}"
-        print(f"Interrupted and saved. Resume with: {command} --resume {run.path}", flush=True)
-        return stop.exit_code
+        with gpu_failures(less_memory(config.algorithm), lambda: _how_to_go_on(request, run)):
+            return _train_in(run, request, config, plan, stop, pool)
     except RlcbError as error:
         with contextlib.suppress(ResourceError):  # a full disk takes no record of being full
             run.event("failed", reason=str(error), exit_code=error.exit_code)
         raise
     finally:
         run.release()
+
+
+def _train_in(
+    run: RunDirectory, request: Request, config: Config, plan: Plan, stop: StopRequest, pool: "RayPool | None"
+) -> int:
+    """Train in the run's directory, which is locked; returns the exit code."""
+    check_space(run.checkpoints, checkpoint_bytes(config), config.logging.keep_checkpoints)
+    print_banner(run, config, plan)
+    prepare_process(plan.threads)
+    from rlcb.comm.pool import WorkerPool
+    from rlcb.execution.supervisor import Job
+    from rlcb.run.recorder import Recorder
+
+    execution = import_module(f"rlcb.execution.{plan.execution}")
+    recorder = Recorder(run, config, plan, pool)
+    state = recorder.restore() if request.resume else None
+    with recorder:
+        execution.train(Job(config, plan, recorder, stop, pool or WorkerPool()), state)
+        outcome = recorder.finish()
+        if outcome.status == "finished" and pool is None:
+            outcome = _with_limit(outcome, run, config, stop)
+        recorder.show_summary(outcome)
+    if outcome.status != "interrupted":
+        return 0
+    run.event("interrupted", signal=stop.signal, env_steps=outcome.progress.env_steps)
+    print(f"Interrupted and saved. Resume with: {_resume_command(request, run)}", flush=True)
+    return stop.exit_code
+
+
+def _resume_command(request: Request, run: RunDirectory) -> str:
+    command = request.prog if request.prog.startswith("rlcb") else f"python {request.prog}"
+    return f"{command} --resume {run.path}"
+
+
+def _how_to_go_on(request: Request, run: RunDirectory) -> str:
+    """How a run that failed can be continued, if it has a checkpoint."""
+    saved = any(run.checkpoints.glob(f"{run.prefix}_*.pt"))
+    return f"go on from the last checkpoint with: {_resume_command(request, run)}" if saved else "nothing was saved yet"
 
 
 def _with_limit(outcome: "Outcome", run: RunDirectory, config: Config, stop: StopRequest) -> "Outcome":

@@ -57,7 +57,7 @@ def test_missing_cuda_is_exit_2_and_auto_says_so(tmp_path) -> None:
         "train", "ppo", "--device", "auto", *CARTPOLE, "--total-timesteps", "256", "--output-dir", tmp_path / "b"
     )
     assert done.returncode == 0
-    assert "no CUDA device" in done.stderr
+    assert "note: --device auto takes the CPU: " in done.stderr
 
 
 def test_output_that_is_not_a_terminal_is_plain_lines(tmp_path) -> None:
@@ -103,7 +103,7 @@ def test_a_terminal_gets_a_progress_bar(tmp_path) -> None:
 def test_doctor_finds_everything_here() -> None:
     done = run([sys.executable, "quick_test.py"])
     assert done.returncode == 0, done.stdout + done.stderr
-    for name in ("Python", "Packages", "Machine", "torch", "Procgen", "One update"):
+    for name in ("Python", "Packages", "Machine", "torch", "GPU", "Procgen", "One update"):
         assert f"✓ {name}" in done.stdout
 
 

@@ -1,5 +1,6 @@
 """What runs ran on: cores used and speed-up per core, clusters, GPUs, and the same task on different machines."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -185,14 +186,19 @@ def test_a_gpu_is_part_of_the_machine_and_its_memory_of_the_tables(tmp_path: Pat
         machine = {**SIXTEEN, "gpus": ["NVIDIA H200"], "gpu_driver": f"570.{seed}"}
         path = write_run(tmp_path / "runs" / f"{seed}", seed=seed, machine=machine)
         change(
-            path, hardware={"device": "cuda"}, resource_usage={"peak_gpu_memory_gb": 2.5, "peak_gpu_tensors_gb": 2.0}
+            path,
+            hardware={"device": "cuda"},
+            resource_usage={"peak_gpu_memory_gb": 2.5, "peak_gpu_tensors_gb": 2.0, "gpu_percent": 87.0},
         )
     write_run(tmp_path / "runs" / "cpu", seed=1, machine={**machine, "gpu_driver": "570.2"})
     assert compare_any([tmp_path / "runs"], tmp_path / "out", None, 0) == 0
     text = (tmp_path / "out" / "comparison_report.txt").read_text()
     assert "on Xeon, 16 cores, NVIDIA H200" in text.replace("\n", " ")
     assert "Peak GPU memory (GB)" in text
+    assert re.search(r"^GPU busy \(%\) +n/a +87", text, re.MULTILINE)
+    assert "* GPU busy: share of the time" in text
     assert "GPU driver 570.1" in text  # versions differ
     page = (tmp_path / "out" / "report.html").read_text()
     assert "NVIDIA H200, driver 570.1" in page
     assert "Peak GPU memory (GB)" in page
+    assert "GPU busy (%)" in page

@@ -6,14 +6,13 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import psutil
 import pytest
 
 from rlcb.hardware import Memory, describe_gpus, memory_of
-from rlcb.run.resources import MemoryProbe, ResourceMeter, gpu_memory, gpu_used
+from rlcb.run.resources import MemoryProbe, ResourceMeter
 
 MB = 2**20
 _SHARED = 64 * MB
@@ -119,16 +118,3 @@ def test_gpus_as_nvidia_smi_tells_them(tmp_path: Path, monkeypatch: pytest.Monke
     assert describe_gpus(tmp_path / "a") == {"gpus": ["NVIDIA GeForce RTX 4090"], "gpu_driver": "535.54.03"}
     program.write_text("#!/bin/sh\necho 'No devices were found' >&2; exit 9\n")
     assert describe_gpus(tmp_path / "b") == {"gpus": [], "gpu_driver": None}
-
-
-def test_memory_of_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    surface = SimpleNamespace(
-        max_memory_reserved=lambda: 3 * 2**30,
-        max_memory_allocated=lambda: 2**31,
-        current_device=lambda: 1,
-        get_device_properties=lambda number: SimpleNamespace(name=f"GPU {number}", total_memory=24 * 2**30),
-    )
-    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=surface))
-    assert gpu_memory("cuda") == {"peak_gpu_memory_gb": 3.0, "peak_gpu_tensors_gb": 2.0}
-    assert gpu_used("cuda") == {"gpu": "GPU 1", "gpu_memory_gb": 24.0}
-    assert gpu_memory("cpu") == gpu_used("cpu") == {}

@@ -47,6 +47,7 @@ METRICS = (
     Metric("peak_memory_gb", "Peak memory (GB)", ".2f", higher_is_better=False),
     Metric("memory_per_worker_gb", "Memory per worker (GB)", ".2f", higher_is_better=False),
     Metric("peak_gpu_memory_gb", "Peak GPU memory (GB)", ".2f", higher_is_better=False),
+    Metric("gpu_percent", "GPU busy (%)", ".0f"),
 )
 METRIC = {metric.name: metric for metric in METRICS}
 # A mean over only the seeds that reached the threshold would favour groups that often do not reach it.

@@ -41,6 +41,7 @@ class RunMetrics:
     average_memory_gb: float | None = None
     peak_gpu_memory_gb: float | None = None
     cpu_percent: float | None = None
+    gpu_percent: float | None = None
     worker_restarts: float | None = None
     limit_fraction: float | None = None  # of the FPS that the machine could reach
 

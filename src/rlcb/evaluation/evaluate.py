@@ -10,7 +10,8 @@ from rlcb.console import filled, note
 from rlcb.envs.families import family_of, make_env
 from rlcb.errors import ResourceError, RlcbError, UsageError
 from rlcb.files import refuse_to_replace
-from rlcb.hardware import prepare_process, resolve_device
+from rlcb.hardware import cuda_problem, describe_gpus, prepare_process, resolve_device
+from rlcb.run.gpu_failures import gpu_failures
 from rlcb.signals import StopRequest
 
 if TYPE_CHECKING:  # `--help` need not wait for these, and the number of threads is set before torch is imported
@@ -48,6 +49,11 @@ class Request:
 
 def evaluate(request: Request, titled: bool = False) -> int:
     """Check what can be checked, play, print (`titled`: with titles that name the algorithm), write; the exit code."""
+    with gpu_failures("fewer --num-envs, or --device cpu"):
+        return _evaluate(request, titled)
+
+
+def _evaluate(request: Request, titled: bool) -> int:
     stop = StopRequest("stopping; the episodes that have finished are kept")
     stop.install()
     _check_request(request)
@@ -60,7 +66,7 @@ def evaluate(request: Request, titled: bool = False) -> int:
     from rlcb.evaluation.video import show
 
     torch.set_num_threads(threads)
-    device = resolve_device(request.device, threads)
+    device = _device(request, threads)
     trained = find_policy(request.checkpoint, request.algorithm)
     env, spec = environment_for(trained, request.env)
     tracks = _tracks(request, trained, env)
@@ -83,6 +89,16 @@ def evaluate(request: Request, titled: bool = False) -> int:
     if request.video:
         evaluator.film(request.video, tracks[0][1])
     return evaluator.exit_code()
+
+
+def _device(request: Request, threads: int) -> str:
+    """`cpu` or `cuda`; a note says why `auto` does not take the GPU of a machine that has one."""
+    if request.device != "auto":
+        return resolve_device(request.device, threads)
+    problem = cuda_problem(threads)
+    if problem is not None and describe_gpus()["gpus"]:
+        note(f"--device auto takes the CPU: {problem}")
+    return "cuda" if problem is None else "cpu"
 
 
 def _check_request(request: Request) -> None:

@@ -16,6 +16,7 @@ from rlcb.execution.messages import LimitSetup, Measure, Started
 from rlcb.execution.worker import Worker
 from rlcb.learner import Learner, select
 from rlcb.rollout import make_rollout
+from rlcb.run.gpu_failures import gpu_failures, less_memory
 
 _MOST_STEPS, _MOST_SAMPLES = 32, 1024  # of the rollouts that acting is measured with: a phase ends with a whole one
 _ACTIONS = 64  # random ones of each environment, which are repeated
@@ -23,11 +24,12 @@ _ACTIONS = 64  # random ones of each environment, which are repeated
 
 def work(context: WorkerContext, setup: LimitSetup) -> None:
     """Measure what is asked for, again and again."""
-    meter = SpeedMeter(setup)
-    context.channel.send(Started(meter.worker.num_envs))
-    while True:
-        order: Measure = context.channel.recv()
-        context.channel.send(meter.speed(order.activity, order.seconds))
+    with gpu_failures(less_memory(setup.config.algorithm)):
+        meter = SpeedMeter(setup)
+        context.channel.send(Started(meter.worker.num_envs))
+        while True:
+            order: Measure = context.channel.recv()
+            context.channel.send(meter.speed(order.activity, order.seconds))
 
 
 class SpeedMeter:

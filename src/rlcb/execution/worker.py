@@ -24,6 +24,7 @@ from rlcb.gpu.learner import GpuLearner
 from rlcb.gpu.memory import make_rollout_memory
 from rlcb.learner import Learner
 from rlcb.networks import make_network
+from rlcb.run.gpu_failures import is_gpu_failure
 from rlcb.run.state import Progress, SharedState, Start, WorkerState
 
 
@@ -146,7 +147,9 @@ def load_shared(state: SharedState, learner: Learner, normalizer: RewardNormaliz
 
 
 def misfit(error: Exception) -> CheckpointUnusable:
-    """A checkpoint's content that another configuration wrote, as a failure for the user."""
+    """A checkpoint's content that another configuration wrote, as a failure for the user; a GPU's failure is none."""
+    if is_gpu_failure(error):
+        raise error
     return CheckpointUnusable(f"the checkpoint does not fit this run: {str(error).splitlines()[0]}")
 
 

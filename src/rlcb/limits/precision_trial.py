@@ -9,7 +9,9 @@ import time
 from collections.abc import Callable
 
 from rlcb.config.schema import Config
+from rlcb.errors import RlcbError
 from rlcb.hardware import prepare_process, resolve_device
+from rlcb.run.gpu_failures import gpu_failures, less_memory
 from rlcb.signals import die_with
 
 _SECONDS = 1.0  # of measuring, both precisions together
@@ -17,12 +19,21 @@ _TURN = 0.1  # seconds that a precision is measured before it is the other's tur
 
 
 def main() -> None:
-    """Measure and print samples per second by precision, as JSON."""
+    """Measure and print samples per second by precision, as JSON; a failure for the user is one line."""
     die_with(int(sys.argv[1]))
     order = json.load(sys.stdin)
-    config, items, threads = Config.model_validate(order["config"]), order["items"], order["threads"]
+    config = Config.model_validate(order["config"])
+    try:
+        with gpu_failures(less_memory(config.algorithm)):
+            print(json.dumps(_speeds(config, order["items"], order["threads"], order["device"])))
+    except RlcbError as error:
+        sys.exit(str(error))
+
+
+def _speeds(config: Config, items: int, threads: int, wanted: str) -> dict[str, float]:
+    """Samples per second by precision on the device that is wanted."""
     prepare_process(threads)
-    device = resolve_device(order["device"], threads)
+    device = resolve_device(wanted, threads)
     import torch
 
     from rlcb.envs.families import foreseen_spec
@@ -43,7 +54,7 @@ def main() -> None:
 
         return step
 
-    print(json.dumps(measured({name: step_of(name) for name in ("fp32", "bf16")}, items * config.samples_per_item)))
+    return measured({name: step_of(name) for name in ("fp32", "bf16")}, items * config.samples_per_item)
 
 
 def measured(steps: dict[str, Callable[[], None]], samples: int) -> dict[str, float]:

@@ -23,6 +23,10 @@ from rlcb.analysis.untrusted import plain
 from rlcb.report.document import Block, Cell, Row, Table, Text, make_table
 
 _EVALUATION = ("evaluation_train", "evaluation_unseen", "generalization_gap")
+_GPU = {  # metrics of runs on a GPU, with what the caption says of each
+    "peak_gpu_memory_gb": " GPU memory: the most that PyTorch’s allocator held in the learning process.",
+    "gpu_percent": " GPU busy: share of the time in which at least one kernel ran.",
+}
 _LENGTHS = {
     "Episode length, training levels": "evaluation_train_length",
     "Episode length, unseen levels": "evaluation_unseen_length",
@@ -40,7 +44,7 @@ def summary_table(one: ComparableSet) -> Table:
     columns |= {"Speed-up": _speedup, "Efficiency per core": _efficiency} if speedups else {}
     limited = any(group.metrics["limit_percent"].n for group in one.groups)
     columns |= {METRIC["limit_percent"].title: "limit_percent"} if limited else {}
-    gpu = ("peak_gpu_memory_gb",) if any(group.metrics["peak_gpu_memory_gb"].n for group in one.groups) else ()
+    gpu = [name for name in _GPU if any(group.metrics[name].n for group in one.groups)]
     columns |= {metric_title(one, name): name for name in ("peak_memory_gb", *gpu, *evaluated)}
     caption = (
         "Means over seeds with 95 % intervals in brackets. Episode length: mean of the last 100 episodes, in steps."
@@ -50,7 +54,7 @@ def summary_table(one: ComparableSet) -> Table:
         " Limit: FPS that the machine could reach if only environments, policy and gradients took time." * limited
     )
     caption += f" {sentence(MEASURES[one.memory_measure])}" if one.memory_measure in MEASURES else ""
-    caption += " GPU memory: the most that PyTorch’s allocator held in the learning process." if gpu else ""
+    caption += "".join(_GPU[name] for name in gpu)
     if evaluated:
         caption += f" Evaluation with {one.evaluation_policy} actions."
     return _group_table(caption, one, columns)

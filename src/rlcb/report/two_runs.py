@@ -115,6 +115,7 @@ def _details(runs: Mapping[str, Run]) -> list[str]:
         ("Episode Length", "final_episode_length", ",.0f", " steps"),
         ("Of the Machine's Limit", "limit_fraction", ".0%", ""),
         ("Peak GPU Memory", "peak_gpu_memory_gb", ".2f", " GB"),
+        ("GPU Busy", "gpu_percent", ".0f", " %"),
     ):
         values = [getattr(run.metrics, name) for run in runs.values()]
         if any(value is not None for value in values):

@@ -13,9 +13,10 @@ from rlcb.envs.episodes import EpisodeStatistics
 from rlcb.errors import Diverged, ResourceError
 from rlcb.run.checkpoint import from_content, load_newest, prune, save_checkpoint, to_content
 from rlcb.run.directory import RunDirectory
+from rlcb.run.gpu import GpuMeter, gpu_memory
 from rlcb.run.history import Metrics, write_columns
 from rlcb.run.metrics import MetricsWriter, want_tensorboard
-from rlcb.run.resources import ResourceMeter, gpu_memory
+from rlcb.run.resources import ResourceMeter
 from rlcb.run.state import Progress, RunState, RunTotals, UpdateReport
 from rlcb.run.summary import Outcome, summary_block, write_summaries
 
@@ -35,6 +36,7 @@ class Recorder:
         self._started = datetime.now().astimezone()
         self._progress = Progress()
         self._meter: ResourceMeter | None = None
+        self._gpu = GpuMeter(plan.device)
 
     def restore(self) -> RunState:
         """Load the newest whole checkpoint; returns the run as its workers left it."""
@@ -64,6 +66,7 @@ class Recorder:
                 with suppress(ResourceError):  # the failure that ended the run is what the user must hear of
                     self._write_columns()
         finally:
+            self._gpu.close()
             self.console.close()
             self._writer.close()
 
@@ -76,6 +79,7 @@ class Recorder:
             self._record_update(reports, steps)
         elif self._meter is None:
             self._meter = self._new_meter()  # from here on training is measured, not starting up
+            self._gpu.start()
         if first.shared is not None and first.save:
             workers = [report.own for report in reports if report.own is not None]
             self.save(RunState(first.shared, workers), final=first.ending == "finished")
@@ -121,6 +125,7 @@ class Recorder:
             "update/skipped_steps": first.skipped_steps,
             "resource/memory_gb": round(memory, 4),
             "resource/cpu_percent": round(cpu, 2),
+            **self._gpu.sample(),
         }
 
     def save(self, state: RunState, final: bool = False) -> None:
@@ -175,7 +180,11 @@ class Recorder:
             progress=self._progress,
             episodes=self.episodes,
             history=self._writer.totals,
-            resources={**(self._meter or self._new_meter()).totals(), **gpu_memory(self._plan.device)},
+            resources={
+                **(self._meter or self._new_meter()).totals(),
+                **gpu_memory(self._plan.device),
+                **self._gpu.totals(),
+            },
             plan=self._plan,
             worker_restarts=self.worker_restarts,
             nodes=self._pool.nodes() if self._pool else [],

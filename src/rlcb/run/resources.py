@@ -1,4 +1,4 @@
-"""Memory and processor time of the whole process tree; memory on the GPU."""
+"""Memory and processor time of the whole process tree."""
 
 import resource
 import time
@@ -101,27 +101,3 @@ class ResourceMeter:
                 continue
             total += times.user + times.system
         return total
-
-
-def gpu_memory(device: str) -> dict[str, float]:
-    """The most memory that PyTorch took on the GPU in this process, in GB; empty for a run on CPU cores.
-
-    `peak_gpu_memory_gb`: held by its allocator, `peak_gpu_tensors_gb`: of that, in use by tensors; both without the
-    CUDA context, which the driver keeps beside it.
-    """
-    if device != "cuda":
-        return {}
-    import torch
-
-    held, used = torch.cuda.max_memory_reserved(), torch.cuda.max_memory_allocated()
-    return {"peak_gpu_memory_gb": round(held / 2**30, 3), "peak_gpu_tensors_gb": round(used / 2**30, 3)}
-
-
-def gpu_used(device: str) -> dict[str, str | float]:
-    """The GPU that this process works on and its memory in GB; empty for a run on CPU cores."""
-    if device != "cuda":
-        return {}
-    import torch
-
-    found = torch.cuda.get_device_properties(torch.cuda.current_device())
-    return {"gpu": found.name, "gpu_memory_gb": round(found.total_memory / 2**30, 1)}

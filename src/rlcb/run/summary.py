@@ -12,8 +12,8 @@ from rlcb.envs.episodes import EpisodeStatistics
 from rlcb.files import write_json
 from rlcb.hardware import describe_machine
 from rlcb.run.directory import RunDirectory
+from rlcb.run.gpu import gpu_used
 from rlcb.run.history import HistoryTotals, Metrics
-from rlcb.run.resources import gpu_used
 from rlcb.run.state import Progress
 
 
