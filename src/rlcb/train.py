@@ -36,7 +36,8 @@ if TYPE_CHECKING:  # it imports torch and Ray
 
 # What may change when a run is resumed: with any other key it would be another run.
 RESUMABLE_KEYS = ("total_timesteps", "duration_hours", "log_interval", "save_interval", "save_every_minutes",
-                  "keep_checkpoints", "tensorboard", "device", "compile", "deterministic", "env_groups", "num_threads", "num_workers", "backend",
+                  "keep_checkpoints", "tensorboard", "device", "compile", "deterministic", "env_groups",
+                  "num_threads", "num_workers", "backend",
                   "worker_timeout", "cluster", "min_workers", "insecure", "num_learners", "num_slots",
                   "policy_update_frequency")  # fmt: skip
 

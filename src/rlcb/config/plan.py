@@ -34,7 +34,7 @@ class Plan:
     num_slots: int  # rollouts under way between actors and learners; 0 where the execution has none
     threads: int  # torch's, in each process that learns
     device: str  # cpu or cuda
-    env_threads: int = 0  # of each group of environments in a sequential run; 0: its workers decide
+    env_threads: int = 0  # of each group of environments on a GPU's machine; 0: as many as `threads`
 
 
 class ClusterPool(Protocol):
@@ -59,11 +59,10 @@ def make_plan(config: Config, mode: str, pool: ClusterPool | None = None) -> tup
         device = resolve_device(config.hardware.device, threads)
         if (config.hardware.device, device) == ("auto", "cpu"):
             note("no CUDA device: training on the CPU")
-        chosen, env = gpu_choices(config) if device == "cuda" else {}, threads
-        if chosen:
-            env = env_threads(chosen["env_groups"], threads)
+        chosen = gpu_choices(config) if device == "cuda" else {}
+        of_group = env_threads(chosen["env_groups"], threads) if chosen else 0
         config = config.changed("hardware", device=device, **chosen)
-        return config, Plan(execution, 1, config.env.num_envs, 0, 0, threads, device, env)
+        return config, Plan(execution, 1, config.env.num_envs, 0, 0, threads, device, of_group)
     config = decided(config, pool).changed("hardware", device="cpu")
     parallel = config.parallel
     workers, each, learners = parallel.num_workers, parallel.num_envs_per_worker, parallel.num_learners or 0

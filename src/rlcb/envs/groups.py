@@ -69,9 +69,7 @@ class EnvGroups:
             envs = [make_env(settings, each, seed, num_threads) for _ in range(num_groups)]
             for number, env in enumerate(envs):
                 env.set_state(states[number * each : (number + 1) * each])
-        self.groups = [
-            EnvGroup(env, slice(number * each, (number + 1) * each)) for number, env in enumerate(envs)
-        ]
+        self.groups = [EnvGroup(env, slice(number * each, (number + 1) * each)) for number, env in enumerate(envs)]
 
     def observe(self) -> NDArray[Any]:
         """The current observations [B, …]."""

@@ -15,7 +15,7 @@ from rlcb.run.state import RunState, Start
 def train(job: Job, state: RunState | None) -> None:
     """Train in this process until steps or time are reached or a signal asks to stop."""
     torch.set_num_threads(job.plan.threads)
-    worker = Worker(job.config, job.plan.device, job.plan.env_threads)
+    worker = Worker(job.config, job.plan.device, job.plan.env_threads or job.plan.threads)
     if state:
         whole = state.redivided(1)
         worker.load(Start(whole.shared, whole.workers[0]))

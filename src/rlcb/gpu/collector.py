@@ -124,7 +124,7 @@ class _ActingGroup:
         self._seen = registered(envs.memory, device.type)
         self._observations = torch.zeros_like(self._seen, device=device)
         self._drawn = pinned((len(self._seen),), torch.int64, device.type)
-        self._done = torch.cuda.Event() if device.type == "cuda" else None
+        self._done = torch.cuda.Event() if device.type == "cuda" else None  # type: ignore[no-untyped-call]
         self.step_number = torch.zeros(1, dtype=torch.int64, device=device)
         self._races = races[:, mine]
         self._places = [

@@ -34,7 +34,7 @@ class Graph:
         if not self._recorded or self._graph is not None:
             return
         kept = [tensor.clone() for tensor in self._changes]
-        stream = torch.cuda.Stream()
+        stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
             for _ in range(_WARM_UP):

@@ -21,7 +21,7 @@ def registered(memory: NDArray[Any], device: str) -> Tensor:
     """An array's own memory as a tensor, pinned where it is if the device is a GPU, for as long as the array lives."""
     tensor = torch.from_numpy(memory)
     if device == "cuda" and not tensor.is_pinned():
-        runtime: Any = torch.cuda.cudart()
+        runtime: Any = torch.cuda.cudart()  # type: ignore[no-untyped-call]
         torch.cuda.check_error(int(runtime.cudaHostRegister(tensor.data_ptr(), tensor.nbytes, 0)))
         weakref.finalize(memory, runtime.cudaHostUnregister, tensor.data_ptr())
     return tensor
@@ -46,7 +46,8 @@ class RolloutMemory:
 
     def load(self, rollout: Rollout, rewards: Tensor) -> None:
         """Take over a rollout as far as it is not in this memory already, and the rewards to learn from."""
-        for here, there in zip(vars(self.rollout).values(), vars(replace(rollout, rewards=rewards)).values(), strict=True):
+        given = replace(rollout, rewards=rewards)
+        for here, there in zip(vars(self.rollout).values(), vars(given).values(), strict=True):
             if here.data_ptr() != there.data_ptr():
                 here.copy_(there, non_blocking=True)
 

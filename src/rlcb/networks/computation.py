@@ -25,10 +25,8 @@ class Computation:
     give logits and values are the policy's own. Gradients are taken at `parameters`, in the order of the policy's.
     """
 
-    def __init__(
-        self, policy: nn.Module, precision: str = "fp32", keeps_layers: bool = False, compiled: bool = False
-    ):
-        """`keeps_layers`: `act` keeps the outputs of the network's layers; `compiled`: by torch.compile, at first use."""
+    def __init__(self, policy: nn.Module, precision: str = "fp32", keeps_layers: bool = False, compiled: bool = False):
+        """`keeps_layers`: `act` keeps the outputs of the network's layers; `compiled`: by torch.compile, when used."""
         self.network, self.keeps_layers = policy, keeps_layers
         self._pool: ThreadPoolExecutor | None = None
         self._kept: list[list[Tensor]] = []  # for each layer in the order of computation: its outputs by step
