@@ -14,6 +14,8 @@ from rlcb.envs.base import EnvSpec
 from rlcb.execution.entry import WorkerContext
 from rlcb.execution.messages import LimitSetup, Measure, Started
 from rlcb.execution.worker import Worker
+from rlcb.gpu.collector import GpuCollector
+from rlcb.gpu.learner import GpuLearner
 from rlcb.learner import Learner, select
 from rlcb.rollout import make_rollout
 from rlcb.run.gpu_failures import gpu_failures, less_memory
@@ -39,12 +41,14 @@ class SpeedMeter:
         self.worker = worker = Worker(setup.config, setup.device, setup.env_threads, setup.rank, setup.size)
         spec, num_envs, T = worker.env.spec, worker.num_envs, setup.config.training.n_steps
         steps = max(min(T, _MOST_STEPS, _MOST_SAMPLES // num_envs), 1)
-        self._rollout = make_rollout(steps, num_envs, spec, setup.device)
+        worker.prepare()
+        self._rollout = make_rollout(steps, num_envs, spec)
         self._batch = made_up_batch(worker.learner, spec, setup.minibatch_items, setup.device)
         random = np.random.default_rng(setup.rank)
         self._actions = cycle(random.integers(spec.num_actions, size=(_ACTIONS, num_envs), dtype=np.int64))
         # A rollout takes one more pass of the policy than it has steps, for the value to bootstrap from.
-        acted = (steps + 1) * num_envs * T / (T + 1)
+        passes = 1 if isinstance(worker.collector, GpuCollector) else steps + 1
+        acted = passes * num_envs * T / (T + 1)
         samples = setup.minibatch_items * setup.config.samples_per_item
         self._activities: dict[str, tuple[float, Callable[[], float]]] = {
             "env": (num_envs, self._step),
@@ -71,18 +75,31 @@ class SpeedMeter:
 
     def _act(self) -> float:
         """Collect a rollout; returns the seconds that the policy took."""
-        self.worker.collector.collect(self._rollout)
-        return self.worker.collector.acting_seconds
+        collector = self.worker.collector
+        if isinstance(collector, GpuCollector):
+            return _timed(collector.act_once)
+        collector.collect(self._rollout)
+        return collector.acting_seconds
 
     def _train(self) -> float:
         """Compute a gradient; returns the seconds, without those of a forward pass that acting has done."""
         learner = self.worker.learner
+        if isinstance(learner, GpuLearner):
+            return _timed(learner.step_once)
         if learner.computation.keeps_layers:
             self.worker.collector.collect()
         as_acted = learner.computation.kept_samples == len(self._batch)
         begun = time.perf_counter()
-        float(learner.gradient_of(self._batch, as_acted)[0])  # waits for a GPU, as every optimizer step does
+        learner.gradient_of(self._batch, as_acted)
         return time.perf_counter() - begun
+
+
+def _timed(work: Callable[[], None]) -> float:
+    """The seconds that this work took the GPU and all before it."""
+    begun = time.perf_counter()
+    work()
+    torch.cuda.synchronize()
+    return time.perf_counter() - begun
 
 
 def made_up_batch(learner: Learner, spec: EnvSpec, items: int, device: str) -> Batch:

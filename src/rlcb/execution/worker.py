@@ -20,6 +20,7 @@ from rlcb.envs.groups import EnvGroups
 from rlcb.envs.normalize import RewardNormalizer
 from rlcb.errors import CheckpointUnusable
 from rlcb.gpu.collector import GpuCollector
+from rlcb.gpu.device import prepare_gpu
 from rlcb.gpu.learner import GpuLearner
 from rlcb.gpu.memory import make_rollout_memory
 from rlcb.learner import Learner
@@ -46,7 +47,7 @@ class Worker:
         self.config, self.device, self.rank = config, device, rank
         self.num_envs = config.env.num_envs // size
         acting, learning, envs = seeds(config.env.seed, *(seed_key or (rank,)))
-        self._acting = torch.Generator().manual_seed(acting)
+        self._acting = torch.Generator(device).manual_seed(acting)  # it draws where the policy is computed
         self._learning = torch.Generator().manual_seed(learning)
         self._counter = EpisodeCounter(self.num_envs, first_env=rank * self.num_envs)
         self.env: VectorEnv | EnvGroups
@@ -54,6 +55,7 @@ class Worker:
         self.collector: Collector | GpuCollector
         n_steps, acting_generator, counter = config.training.n_steps, self._acting, self._counter
         if device == "cuda":
+            prepare_gpu(config.hardware.deterministic)
             recorded, groups = config.hardware.compile is not False, config.hardware.env_groups
             assert isinstance(groups, int)
             self.env = groups_of = EnvGroups(config.env, self.num_envs, envs, env_threads, groups)
@@ -110,8 +112,10 @@ class Worker:
             if own.envs:
                 self.normalizer.running_return = np.array(own.discounted_returns, np.float64)
                 self._counter.load(own.episode_returns, own.episode_lengths)
-            if own.acting_rng is None or own.learning_rng is None:
-                # The run was divided among another number of workers: new streams, different from those at its start.
+            elsewhere = own.acting_rng is not None and len(own.acting_rng) != len(self._acting.get_state())
+            if own.acting_rng is None or own.learning_rng is None or elsewhere:
+                # The run was divided among another number of workers, or acted on another kind of device: new streams,
+                # different from those at its start.
                 acting, learning, _ = seeds(self.config.env.seed, self.rank, self.progress.updates)
                 self._acting.manual_seed(acting)
                 self._learning.manual_seed(learning)

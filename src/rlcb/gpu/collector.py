@@ -42,11 +42,10 @@ class GpuCollector:
         self.env_seconds = self.acting_seconds = 0.0
         self._memory, device = memory, memory.values.device.type
         T, B = memory.rewards.shape
-        self._races = pinned((T, B, env.spec.num_actions), torch.float32, device)
         self._rewards, self._truncation_value = (pinned((T, B), torch.float32, device) for _ in range(2))
         self._dones = pinned((T, B), torch.bool, device)
         races = torch.ones((T + 1, B, env.spec.num_actions), device=memory.values.device)
-        self._races_there = races[:T]
+        self._races = races[:T]
         self._groups = [_ActingGroup(group, policy, memory, races, recorded) for group in env.groups]
 
     @property
@@ -71,7 +70,6 @@ class GpuCollector:
         self.env_seconds = self.acting_seconds = 0.0
         self.policy.refresh()
         self._races.exponential_(generator=self.generator)
-        self._races_there.copy_(self._races, non_blocking=True)
         self._truncation_value.zero_()
         truncated: list[tuple[int, int, NDArray[Any]]] = []
         T = len(self._rewards)
@@ -99,11 +97,18 @@ class GpuCollector:
                 there.copy_(here)
         return rollout
 
+    def act_once(self) -> None:
+        """Compute actions for the current observations and wait for them: to measure how long it takes."""
+        for group in self._groups:
+            group.step_number.zero_()
+            group.act()
+            group.drawn()
+
     def _keep(self, t: int, envs: EnvGroup, step: Step) -> list[tuple[int, int, NDArray[Any]]]:
         """Keep what a group's step gave; returns the last observations of truncated episodes, by step and env."""
         refuse_infinite(step)
-        self._rewards[t, envs.columns] = torch.from_numpy(step.rewards)
-        self._dones[t, envs.columns] = torch.from_numpy(step.dones)
+        self._rewards.numpy()[t, envs.columns] = step.rewards
+        self._dones.numpy()[t, envs.columns] = step.dones
         self._alive()
         return [(t, envs.columns.start + index, final) for index, final in step.truncated.items()]
 
@@ -115,6 +120,13 @@ class GpuCollector:
             self._truncation_value[list(steps), list(envs)] = self.policy.network(batch)[1].cpu()
 
 
+def draw(logits: Tensor, races: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
+    """Actions [B] and their log-probabilities, from logits [B, A] and the races [T+1, B, A] of step t [1]."""
+    log_policy = torch.log_softmax(logits, dim=1)
+    actions = torch.argmax(log_policy.exp() / races.index_select(0, t).squeeze(0), dim=1)
+    return actions, log_policy.gather(1, actions.unsqueeze(1)).squeeze(1)
+
+
 class _ActingGroup:
     """A group of environments and the operations that act for it."""
 
@@ -124,12 +136,14 @@ class _ActingGroup:
         self._seen = registered(envs.memory, device.type)
         self._observations = torch.zeros_like(self._seen, device=device)
         self._drawn = pinned((len(self._seen),), torch.int64, device.type)
+        self._numbers = self._drawn.numpy()
         self._done = torch.cuda.Event() if device.type == "cuda" else None  # type: ignore[no-untyped-call]
         self.step_number = torch.zeros(1, dtype=torch.int64, device=device)
         self._races = races[:, mine]
         self._places = [
             tensor[:, mine] for tensor in (memory.observations, memory.actions, memory.log_probs, memory.values)
         ]
+        self._draw = torch.compile(draw, dynamic=False) if policy.compiled else draw
         self.act = Graph(self._act, recorded, changes=[self.step_number])
 
     def drawn(self) -> NDArray[np.int64]:
@@ -137,17 +151,15 @@ class _ActingGroup:
         if self._done is not None:
             self._done.record()
             self._done.synchronize()
-        return self._drawn.numpy()
+        return self._numbers
 
     @torch.no_grad()
     def _act(self) -> None:
         """Draw an action for each env, put everything that learning needs into the rollout and count the step."""
         seen, t = self._observations.copy_(self._seen, non_blocking=True), self.step_number
         logits, values = self._policy.act(seen)
-        log_policy = torch.log_softmax(logits, dim=1)
-        actions = torch.argmax(log_policy.exp().div_(self._races.index_select(0, t).squeeze(0)), dim=1)
+        actions, log_probs = self._draw(logits, self._races, t)
         self._drawn.copy_(actions, non_blocking=True)
-        log_probs = log_policy.gather(1, actions.unsqueeze(1)).squeeze(1)
         for place, new in zip(self._places, (seen, actions, log_probs, values), strict=True):
             place.index_copy_(0, t, new.unsqueeze(0))
         t.add_(1)

@@ -74,6 +74,11 @@ class GpuLearner(Learner):
         metrics = self._metrics(batch, list(statistics), list(norms), learning_rate)
         return Update(metrics, len(bad), select(batch, self._indices[bad[-1]]) if bad else None)
 
+    def step_once(self) -> None:
+        """Learn from the first minibatch of what is in the memory: to measure how long it takes."""
+        self._row.zero_()
+        self._step()
+
     def _prepared(self) -> Batch:
         batch: Batch = self.algorithm.prepare(self._memory.rollout, self._memory.rewards, self.config)
         return batch

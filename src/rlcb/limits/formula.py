@@ -16,6 +16,7 @@ class Shape:
     acting_share: float = 1.0  # of the cores that the processes which act, and those which learn, can keep busy
     learning_share: float = 1.0
     apart: bool = False  # actors and learners have cores of their own
+    in_turn: bool = False  # some environments step while the actions of others are computed
 
 
 @dataclass(frozen=True)
@@ -29,9 +30,10 @@ class Limit:
     measured: str  # when, as ISO 8601
 
 
-def one_process(env: float, acting: float, training: float, epochs: int) -> float:
-    """FPS of a process that steps environments, acts and trains in turn."""
-    return 1 / (1 / env + 1 / acting + epochs / training)
+def one_process(env: float, acting: float, training: float, shape: Shape) -> float:
+    """FPS of a process that steps environments and acts, one after the other or both at once, and then trains."""
+    collecting = max(1 / env, 1 / acting) if shape.in_turn else 1 / env + 1 / acting
+    return 1 / (collecting + shape.epochs / training)
 
 
 def attainable_fps(rates: Rates, shape: Shape) -> float:
@@ -39,7 +41,7 @@ def attainable_fps(rates: Rates, shape: Shape) -> float:
     each = zip(rates[ENV], rates[ACTING], strict=True)
     if not shape.has_learners:
         together = zip(each, rates[TRAINING], strict=True)
-        return sum(one_process(env, acting, training, shape.epochs) for (env, acting), training in together)
+        return sum(one_process(env, acting, training, shape) for (env, acting), training in together)
     collected = sum(1 / (1 / env + 1 / acting) for env, acting in each)
     learned = sum(rates[TRAINING]) / shape.epochs
     if shape.apart:

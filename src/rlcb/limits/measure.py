@@ -24,7 +24,7 @@ def shape_of(config: Config, plan: Plan, cores: int) -> Shape:
     """How the speeds of this run's processes are combined on so many cores."""
     epochs = config.training.n_epochs
     if not plan.num_learners:
-        return Shape(epochs)
+        return Shape(epochs, in_turn=plan.device == "cuda" and config.hardware.env_groups != 1)
     acting, learning = plan.num_workers, plan.num_learners * plan.threads
     shares = min(acting / cores, 1.0), min(learning / cores, 1.0)
     return Shape(epochs, True, *shares, apart=acting + learning <= cores)
@@ -37,7 +37,7 @@ def processes_of(config: Config, plan: Plan, shape: Shape, cores: int) -> tuple[
     """
     workers, learners, threads = plan.num_workers, plan.num_learners, plan.threads
     if plan.execution == "sequential":
-        return [LimitSetup(config, threads, plan.device, threads, 0, 1, config.minibatch_items)], []
+        return [LimitSetup(config, threads, plan.device, plan.env_threads or threads, 0, 1, config.minibatch_items)], []
     if not learners:
         alone = plan.execution == "async_gradients"  # each worker has a configuration and minibatches of its own
         share = config.changed("env", num_envs=plan.envs_per_worker) if alone else config

@@ -39,6 +39,7 @@ class Computation:
             self._converted = [mine for mine, _ in found]
             self._originals = [original for _, original in found]
         self.parameters = list(self.network.parameters())
+        self.compiled = compiled
         self._compute = torch.compile(self.network, dynamic=False) if compiled else self.network
 
     def __call__(self, observations: Tensor, layers: KeptLayers | None = None) -> Outputs:

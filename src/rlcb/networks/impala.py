@@ -5,6 +5,7 @@ from torch.nn import functional as F
 
 from rlcb.envs.base import EnvSpec
 from rlcb.networks.layers import heads, refuse_unfit, xavier
+from rlcb.networks.pooling import halved
 
 
 class ImpalaCNN(nn.Module):
@@ -48,7 +49,7 @@ class _ImpalaSection(nn.Module):
         self.blocks = nn.Sequential(_ResidualBlock(depth), _ResidualBlock(depth))
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.blocks(F.max_pool2d(self.conv(x), 3, stride=2, padding=1))  # type: ignore[no-any-return]
+        return self.blocks(halved(self.conv(x)))  # type: ignore[no-any-return]
 
 
 class _ResidualBlock(nn.Module):
