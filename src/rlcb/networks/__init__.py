@@ -12,7 +12,10 @@ if TYPE_CHECKING:  # the configuration needs the names, and `--help` must not wa
 
     from rlcb.envs.base import EnvSpec
 
-_NO_NETWORKS = ("layers", "computation", "kept_layers")
+_NO_NETWORKS = (
+    *("layers", "computation", "kept_layers"),
+    *("impala_fast", "impala_kernels", "impala_pixels", "impala_pooling"),  # they need Triton
+)
 NAMES = tuple(sorted(module.name for module in iter_modules(__path__) if module.name not in _NO_NETWORKS))
 
 
