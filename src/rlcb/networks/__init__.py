@@ -14,7 +14,7 @@ if TYPE_CHECKING:  # the configuration needs the names, and `--help` must not wa
 
 _NO_NETWORKS = (
     *("layers", "computation", "kept_layers"),
-    *("impala_fast", "impala_kernels", "impala_pixels", "impala_pooling"),  # they need Triton
+    *("impala_fast", "impala_kernels", "impala_pixels", "impala_pooling", "impala_weights"),  # they need Triton
 )
 NAMES = tuple(sorted(module.name for module in iter_modules(__path__) if module.name not in _NO_NETWORKS))
 

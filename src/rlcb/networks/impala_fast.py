@@ -1,4 +1,4 @@
-"""The residual CNN of IMPALA by the Triton kernels of `impala_kernels`, `impala_pooling`, `impala_pixels`.
+"""The residual CNN of IMPALA by the Triton kernels of the modules `impala_…`.
 
 The parameters are those of an ImpalaCNN, and what is computed is the same up to rounding. Triton is imported with this
 module, so import it only where Triton is installed.
@@ -14,6 +14,7 @@ from rlcb.networks import impala_kernels as kernels
 from rlcb.networks import impala_pixels as first
 from rlcb.networks import impala_pooling as pooling
 from rlcb.networks.impala import ImpalaCNN
+from rlcb.networks.impala_weights import conv_weight_gradient
 
 
 def fast_forward(network: ImpalaCNN, observations: Tensor, chosen: Tensor | None = None) -> tuple[Tensor, Tensor]:
@@ -71,7 +72,7 @@ class _ConvPool(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, ...]:
         x, taken, weight, bias = ctx.saved_tensors
         gradient = pooling.pool_gradient(gradients[0].contiguous(), taken, x.shape[1], x.shape[2])
-        parameters = kernels.conv_weight_gradient(x, gradient, weight, bias)
+        parameters = conv_weight_gradient(x, gradient, weight, bias)
         return kernels.conv_input_gradient(gradient, weight), *parameters
 
 
@@ -88,7 +89,7 @@ class _Residual(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, ...]:
         x, inner, weight1, bias1, weight2, bias2 = ctx.saved_tensors
         gradient = gradients[0].contiguous()
-        second = kernels.conv_weight_gradient(inner, gradient, weight2, bias2)
+        second = conv_weight_gradient(inner, gradient, weight2, bias2)
         at_inner = kernels.conv_input_gradient(gradient, weight2, sign=inner)
-        parameters = kernels.conv_weight_gradient(x, at_inner, weight1, bias1, relu=True)
+        parameters = conv_weight_gradient(x, at_inner, weight1, bias1, relu=True)
         return kernels.conv_input_gradient(at_inner, weight1, sign=x, residual=gradient), *parameters, *second

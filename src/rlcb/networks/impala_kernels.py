@@ -1,4 +1,4 @@
-"""Triton kernels for the residual CNN of IMPALA: 3×3 convolutions of 16 and 32 channels and their gradients.
+"""Triton kernels for the residual CNN of IMPALA: 3×3 convolutions of 16 and 32 channels and their input gradients.
 
 All pictures are [B, H, W, C] in memory. A convolution is a product of matrices: a row per pixel, with the values of its
 neighbours side by side (taps × channels), times the weights. Sums are fp32 whatever the type of the elements. A program
@@ -22,17 +22,13 @@ class Tile(NamedTuple):
 
 
 # By the number of input channels. The taps are those of one product: its depth is taps × channels.
-CONV = {16: Tile(128, 4), 32: Tile(128, 4)}
+CONV = {16: Tile(128, 8), 32: Tile(128, 8)}
 CONV_TAPS = {16: 4, 32: 4}
-WEIGHTS = {16: Tile(128, 4), 32: Tile(64, 4)}
-WEIGHTS_PROGRAMS = {16: 528, 32: 264}  # at most; each leaves one partial sum of the gradient
-SUM = Tile(64, 4)  # rows are partial sums
-_SUMMED = 32  # elements of the gradient per program
-_BLOCKS_PER_PROGRAM = 4  # at least, before another program (and another partial sum) is worth it
+CONV_LINES = {16: 2, 32: 1}  # a row of the product is a cell of so many × 2 pixels; 0: a pixel
 
 
 @triton.jit
-def _relu(values: tl.tensor) -> tl.tensor:
+def relu_of(values: tl.tensor) -> tl.tensor:
     """Negative numbers as zero; NaN remains NaN."""
     if values.dtype == tl.float32:
         return tl.where(values < 0, 0.0, values)
@@ -42,7 +38,7 @@ def _relu(values: tl.tensor) -> tl.tensor:
 
 
 @triton.jit
-def _neighbours(
+def neighbours(
     x: tl.tensor, start: tl.tensor, total: tl.tensor, first: tl.constexpr, height: tl.constexpr, width: tl.constexpr,
     channels: tl.constexpr, taps: tl.constexpr, block: tl.constexpr, relu: tl.constexpr,
 ) -> tl.tensor:  # fmt: skip
@@ -62,7 +58,7 @@ def _neighbours(
     there = (rows[:, None] + (down * width + right)[None, :]) * channels + (depth % channels)[None, :]
     values = tl.load(x + start.to(tl.int64) * channels + there, mask=inside, other=0.0)
     if relu:
-        values = _relu(values)
+        values = relu_of(values)
     return values
 
 
@@ -77,7 +73,7 @@ def _conv_kernel(
     output = tl.arange(0, outputs)
     sums = tl.zeros([block, outputs], tl.float32)
     for first in tl.static_range(0, 9, taps):
-        values = _neighbours(x, start, total, first, height, width, channels, taps, block, relu)
+        values = neighbours(x, start, total, first, height, width, channels, taps, block, relu)
         tap = first + depth // channels
         if backward:  # weights [channels, 9, outputs], taps mirrored
             where = (depth % channels * 9 + 8 - tap)[:, None] * outputs + output[None, :]
@@ -88,6 +84,14 @@ def _conv_kernel(
     rows = tl.arange(0, block)
     here = start.to(tl.int64) * outputs + (rows[:, None] * outputs + output[None, :])
     valid = (start + rows < total)[:, None]
+    _finish(sums, bias, sign, residual, out, here, valid, output, relu_out)
+
+
+@triton.jit
+def _finish(
+    sums: tl.tensor, bias: tl.tensor, sign: tl.tensor, residual: tl.tensor, out: tl.tensor, here: tl.tensor,
+    valid: tl.tensor, output: tl.tensor, relu_out: tl.constexpr,
+) -> None:  # fmt: skip
     if bias is not None:
         sums += tl.load(bias + output)[None, :].to(tl.float32)
     if sign is not None:
@@ -100,53 +104,49 @@ def _conv_kernel(
 
 
 @triton.jit
-def _weights_kernel(
-    x: tl.tensor, gradient: tl.tensor, partial: tl.tensor, total: tl.tensor,
-    height: tl.constexpr, width: tl.constexpr, channels: tl.constexpr, outputs: tl.constexpr, block: tl.constexpr,
-    relu: tl.constexpr, stages: tl.constexpr,
+def _cell_conv_kernel(
+    x: tl.tensor, weight: tl.tensor, bias: tl.tensor, sign: tl.tensor, residual: tl.tensor, out: tl.tensor,
+    total: tl.tensor, height: tl.constexpr, width: tl.constexpr, channels: tl.constexpr, outputs: tl.constexpr,
+    lines: tl.constexpr, block: tl.constexpr, relu: tl.constexpr, relu_out: tl.constexpr, backward: tl.constexpr,
 ) -> None:  # fmt: skip
-    """Partial sums [12 · channels, outputs] of a program; the row of tap 9 and channel 0 is that of the bias."""
-    rows = tl.arange(0, block)
-    output = tl.arange(0, outputs)
+    """As `_conv_kernel`, but a row of the product is a cell of `lines` × 2 pixels: fewer loads, some factors zero."""
+    columns: tl.constexpr = (width + 1) // 2
+    per_picture: tl.constexpr = (height + lines - 1) // lines * columns
+    cell = tl.program_id(0) * block + tl.arange(0, block)
+    picture = (cell // per_picture).to(tl.int64) * (height * width)
+    top = cell % per_picture // columns * lines
+    left = cell % columns * 2
     depth = tl.arange(0, 4 * channels)
-    sums0 = tl.zeros([4 * channels, outputs], tl.float32)
-    sums1 = tl.zeros([4 * channels, outputs], tl.float32)
-    sums2 = tl.zeros([4 * channels, outputs], tl.float32)
-    for number in tl.range(tl.program_id(0), tl.cdiv(total, block), tl.num_programs(0), num_stages=stages):
-        start = number * block
-        here = start.to(tl.int64) * outputs + (rows[:, None] * outputs + output[None, :])
-        given = tl.load(gradient + here, mask=(start + rows < total)[:, None], other=0.0)
-        taps0 = _neighbours(x, start, total, 0, height, width, channels, 4, block, relu)
-        taps1 = _neighbours(x, start, total, 4, height, width, channels, 4, block, relu)
-        taps2 = _neighbours(x, start, total, 8, height, width, channels, 4, block, relu)
-        taps2 = tl.where((depth == channels)[None, :], 1.0, taps2).to(given.dtype)  # a factor of one at tap 9
-        sums0 = tl.dot(tl.trans(taps0), given, sums0, input_precision="ieee")
-        sums1 = tl.dot(tl.trans(taps1), given, sums1, input_precision="ieee")
-        sums2 = tl.dot(tl.trans(taps2), given, sums2, input_precision="ieee")
-    size: tl.constexpr = 4 * channels * outputs
-    partial += tl.program_id(0) * (3 * size) + depth[:, None] * outputs + output[None, :]
-    tl.store(partial, sums0)
-    tl.store(partial + size, sums1)
-    tl.store(partial + 2 * size, sums2)
-
-
-@triton.jit
-def _weights_sum_kernel(
-    partial: tl.tensor, weight: tl.tensor, bias: tl.tensor, programs: tl.tensor,
-    channels: tl.constexpr, outputs: tl.constexpr, summed: tl.constexpr, block: tl.constexpr,
-) -> None:  # fmt: skip
-    element = tl.program_id(0) * summed + tl.arange(0, summed)
-    sums = tl.zeros([block, summed], tl.float32)
-    for start in range(0, programs, block):
-        row = start + tl.arange(0, block)
-        where = row[:, None] * (12 * channels * outputs) + element[None, :]
-        sums += tl.load(partial + where, mask=(row < programs)[:, None], other=0.0)
-    result = tl.sum(sums, axis=0)
-    depth = element // outputs
-    output = element % outputs
-    mine = weight + output * (9 * channels) + depth
-    tl.store(mine, result.to(weight.dtype.element_ty), mask=depth < 9 * channels)
-    tl.store(bias + output, result.to(bias.dtype.element_ty), mask=depth == 9 * channels)
+    across = depth // channels
+    channel = depth % channels
+    column = left[:, None] + across[None, :] - 1
+    beside = (cell < total)[:, None] & (column >= 0) & (column < width)
+    pixel = x + picture[:, None] * channels + ((top * width)[:, None] + column) * channels + channel[None, :]
+    place = tl.arange(0, lines * 2 * outputs)
+    output = place % outputs
+    right = place // outputs % 2
+    down = place // (2 * outputs)
+    sums = tl.zeros([block, lines * 2 * outputs], tl.float32)
+    for line in tl.static_range(lines + 2):
+        row = top + (line - 1)
+        inside = beside & ((row >= 0) & (row < height))[:, None]
+        values = tl.load(pixel + (line - 1) * width * channels, mask=inside, other=0.0)
+        if relu:
+            values = relu_of(values)
+        tap_row = line - down[None, :]
+        tap_column = across[:, None] - right[None, :]
+        used = (tap_row >= 0) & (tap_row < 3) & (tap_column >= 0) & (tap_column < 3)
+        tap = tap_row * 3 + tap_column
+        if backward:  # weights [channels, 9, outputs], taps mirrored
+            where = (channel[:, None] * 9 + 8 - tap) * outputs + output[None, :]
+        else:  # weights [outputs, 9, channels]
+            where = (output[None, :] * 9 + tap) * channels + channel[:, None]
+        sums = tl.dot(values, tl.load(weight + where, mask=used, other=0.0), sums, input_precision="ieee")
+    there_row = top[:, None] + down[None, :]
+    there_column = left[:, None] + right[None, :]
+    valid = (cell < total)[:, None] & (there_row < height) & (there_column < width)
+    here = picture[:, None] * outputs + (there_row * width + there_column) * outputs + output[None, :]
+    _finish(sums, bias, sign, residual, out, here, valid, output, relu_out)
 
 
 def conv(
@@ -170,38 +170,16 @@ def _launch_conv(
     batch, height, width, channels = x.shape
     outputs = weight.shape[1 if backward else 0]
     out = x.new_empty(batch, height, width, outputs)
-    tile, total = CONV[channels], batch * height * width
-    _conv_kernel[(triton.cdiv(total, tile.block),)](
+    tile, lines = CONV[channels], CONV_LINES[channels]
+    total = batch * height * width
+    if lines:
+        total = batch * triton.cdiv(height, lines) * triton.cdiv(width, 2)
+    _kernel = _cell_conv_kernel if lines else _conv_kernel
+    _kernel[(triton.cdiv(total, tile.block),)](
         x, channels_last(weight), bias, sign, residual, out, total, height, width, channels, outputs,
-        CONV_TAPS[channels], tile.block, relu, relu_out, backward, num_warps=tile.warps, num_stages=tile.stages,
+        lines or CONV_TAPS[channels], tile.block, relu, relu_out, backward, num_warps=tile.warps,
     )  # fmt: skip
     return out
-
-
-def conv_weight_gradient(
-    x: Tensor, gradient: Tensor, weight: Tensor, bias: Tensor, relu: bool = False
-) -> tuple[Tensor, Tensor]:
-    """The gradients at a convolution's weights and bias, for the gradient [B, H, W, N] at its output."""
-    batch, height, width, channels = x.shape
-    outputs = gradient.shape[3]
-    tile, total = WEIGHTS[channels], batch * height * width
-    programs = num_programs(triton.cdiv(total, tile.block), WEIGHTS_PROGRAMS[channels])
-    partial = x.new_empty(programs, 12 * channels * outputs, dtype=torch.float32)
-    _weights_kernel[(programs,)](
-        x, gradient, partial, total, height, width, channels, outputs, tile.block, relu, tile.stages,
-        num_warps=tile.warps,
-    )  # fmt: skip
-    weights = torch.empty_like(weight, memory_format=torch.channels_last)
-    biases = torch.empty_like(bias)
-    _weights_sum_kernel[(12 * channels * outputs // _SUMMED,)](
-        partial, weights, biases, programs, channels, outputs, _SUMMED, SUM.block, num_warps=SUM.warps
-    )
-    return weights, biases
-
-
-def num_programs(blocks: int, most: int) -> int:
-    """How many programs share so many blocks, each leaving a partial sum."""
-    return max(1, min(most, blocks // _BLOCKS_PER_PROGRAM))
 
 
 def channels_last(weight: Tensor) -> Tensor:

@@ -10,7 +10,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from rlcb.networks.impala_kernels import Tile, channels_last, num_programs
+from rlcb.networks.impala_kernels import Tile, channels_last
+from rlcb.networks.impala_weights import num_programs
 
 CHANNELS = 3  # of the pixels
 OUTPUTS = 16  # channels of the convolution
