@@ -159,7 +159,7 @@ def conv(
 def conv_input_gradient(
     gradient: Tensor, weight: Tensor, sign: Tensor | None = None, residual: Tensor | None = None
 ) -> Tensor:
-    """The gradient at a convolution's input; where `sign` is not positive zero, then `residual` is added."""
+    """The gradient at a convolution's input, but zero wherever `sign` is not positive, plus `residual`."""
     return _launch_conv(gradient, weight, None, sign, residual, relu=False, relu_out=False, backward=True)
 
 
@@ -174,8 +174,8 @@ def _launch_conv(
     total = batch * height * width
     if lines:
         total = batch * triton.cdiv(height, lines) * triton.cdiv(width, 2)
-    _kernel = _cell_conv_kernel if lines else _conv_kernel
-    _kernel[(triton.cdiv(total, tile.block),)](
+    kernel = _cell_conv_kernel if lines else _conv_kernel
+    kernel[(triton.cdiv(total, tile.block),)](
         x, channels_last(weight), bias, sign, residual, out, total, height, width, channels, outputs,
         lines or CONV_TAPS[channels], tile.block, relu, relu_out, backward, num_warps=tile.warps,
     )  # fmt: skip
