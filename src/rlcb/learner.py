@@ -56,6 +56,7 @@ class Learner:
         """Alone, until `join`; `shared`: where weights and moments are kept, by default in this process's memory."""
         self.policy, self.config, self.generator, self._heartbeat = policy, config, generator, heartbeat
         self.algorithm = algorithm_named(config.algorithm)
+        self._loss = self.algorithm.loss
         # One gradient per rollout, at the weights that acted: the forward pass of acting serves for learning, too.
         once = ALGORITHMS[config.algorithm].whole_rollout and not config.training.micro_batch_size
         hardware = config.hardware
@@ -136,7 +137,7 @@ class Learner:
 
         def gradient(piece: Batch, layers: KeptLayers | None) -> tuple[tuple[Tensor, ...], Tensor]:
             logits, values = self.computation(piece.observations.flatten(0, piece.item_dim), layers)
-            loss, metrics = self.algorithm.loss(logits, values, piece, config)
+            loss, metrics = self._loss(logits, values, piece, config)
             share = len(piece) / len(minibatch)
             found = torch.autograd.grad(loss * (share * factor), self.computation.parameters)
             return found, metrics * share

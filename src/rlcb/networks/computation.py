@@ -40,15 +40,17 @@ class Computation:
             self._originals = [original for _, original in found]
         self.parameters = list(self.network.parameters())
         self.compiled = compiled
-        self._compute = torch.compile(self.network, dynamic=False) if compiled else self.network
+        # What computes the network's outputs; whoever has a faster way may put it here.
+        self.compute: Callable[[Tensor], Outputs] = self.network
+        if compiled:
+            self.compute = torch.compile(self.network, dynamic=False)
 
     def __call__(self, observations: Tensor, layers: KeptLayers | None = None) -> Outputs:
         """Logits and values; `layers`: what the layers have given for these observations, if that is known."""
         if layers is not None:
             with UsingKeptLayers(layers):
                 return self(observations)
-        outputs: Outputs = self._compute(observations)
-        return outputs
+        return self.compute(observations)
 
     @torch.no_grad()
     def refresh(self) -> None:
