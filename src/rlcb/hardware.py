@@ -130,7 +130,9 @@ def cuda_problem(num_threads: int | None = None) -> str | None:
         return None
     said = said or "".join(str(one.message) for one in caught[:1])
     if torch.version.cuda is None and torch.version.hip is None:
-        gpu = ", ".join(describe_gpus()["gpus"]) or "an NVIDIA GPU"
+        gpu = ", ".join(describe_gpus()["gpus"])
+        if not gpu:
+            return f"there is no NVIDIA GPU here, and this torch ({torch.__version__}) is built for CPUs"
         command = f"pip uninstall -y torch && pip install torch=={torch.__version__.split('+')[0]}"
         return f"this torch ({torch.__version__}) is built for CPUs; {gpu} needs one with CUDA: {command}"
     return _driver_problem(said, f"torch {torch.__version__}, which is built for CUDA {torch.version.cuda}")

@@ -1,8 +1,11 @@
 """Runs on a real GPU, where there is one: what they record, and its real failures."""
 
 import json
+import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -28,15 +31,15 @@ sys.stdin.read()
 _BREAKING = """
 import sys, torch
 from rlcb.cli import main
-from rlcb.learner import Learner
-update, count = Learner.update, 0
+from rlcb.gpu.learner import GpuLearner
+update, count = GpuLearner.update, 0
 def updated(self, *arguments):
     global count
     count += 1
     if count == 3:
         torch.zeros(1, device="cuda")[torch.tensor([10**6], device="cuda")].sum().item()
     return update(self, *arguments)
-Learner.update = updated
+GpuLearner.update = updated
 sys.exit(main(sys.argv[1:]))
 """
 
@@ -85,3 +88,54 @@ def test_a_kernel_that_fails(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
     assert rlcb("train", "--resume", str(path)).returncode == 0
     assert final(path).is_file()
+
+
+COINRUN = ("--num-envs", "16", "--n-steps", "32", "--batch-size", "128", "--network", "impala", "--precision", "bf16")
+
+
+def weights_of(path: Path) -> dict[str, torch.Tensor]:
+    """The final policy of a run."""
+    (checkpoint,) = path.glob("checkpoints/*_final.pt")
+    loaded: dict[str, torch.Tensor] = torch.load(checkpoint, map_location="cpu", weights_only=True)["policy"]
+    return loaded
+
+
+def coinrun(path: Path, algorithm: str, *more: str, updates: int = 6) -> list[str]:
+    words = [word for word in COINRUN if algorithm != "a2c" or word not in ("--batch-size", "128")]
+    length = ("--total-timesteps", str(updates * 512), "--save-interval", "2", "--tensorboard", "false")
+    return ["train", algorithm, *words, *length, "--device", "cuda", *more, "--output-dir", str(path)]
+
+
+@pytest.mark.parametrize("algorithm", ["ppo", "a2c", "impala"])
+def test_graphs_and_compiled_kernels_give_what_single_operations_give(algorithm: str, tmp_path: Path) -> None:
+    """After one update: later ones differ once rounding has changed an action."""
+    found = {}
+    for how in ("false", "graphs", "true"):
+        done = rlcb(*coinrun(tmp_path / how, algorithm, "--compile", how, updates=1))
+        assert done.returncode == 0, done.stderr
+        found[how] = weights_of(tmp_path / how)
+    for how in ("graphs", "true"):
+        for name, expected in found["false"].items():
+            scale = expected.abs().max().clamp(min=1e-3)
+            assert ((found[how][name] - expected).abs().max() / scale) < 0.1, (how, name)
+
+
+def test_deterministic_runs_repeat_and_a_killed_one_continues_exactly(tmp_path: Path) -> None:
+    whole, again, killed = (tmp_path / name for name in ("whole", "again", "killed"))
+    more = ("--deterministic", "true", "--compile", "true")
+    for path in (whole, again):
+        done = rlcb(*coinrun(path, "ppo", *more, updates=40))
+        assert done.returncode == 0, done.stderr
+    command = [sys.executable, "-m", "rlcb", *coinrun(killed, "ppo", *more, updates=40)]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
+        deadline = time.monotonic() + 300
+        while not list(killed.glob("checkpoints/*_step_*.pt")) and process.poll() is None:
+            assert time.monotonic() < deadline, "no checkpoint"
+            time.sleep(0.01)
+        os.kill(process.pid, signal.SIGKILL)
+    assert process.returncode == -signal.SIGKILL, "it ended before it could be killed"
+    done = rlcb("train", "--resume", str(killed))
+    assert done.returncode == 0, done.stderr
+    expected = weights_of(whole)
+    for path in (again, killed):
+        assert all(torch.equal(tensor, expected[name]) for name, tensor in weights_of(path).items()), path
