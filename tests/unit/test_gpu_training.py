@@ -205,4 +205,4 @@ def test_what_auto_means_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
         chosen(compile=True)
     with pytest.raises(UsageError, match="--env-groups 3: must divide num_envs, 64"):
         chosen(env_groups=3)
-    assert [env_threads(groups, cores) for groups, cores in ((2, 16), (1, 16), (2, 4), (2, 1))] == [6, 12, 1, 1]
+    assert [env_threads(groups, cores) for groups, cores in ((2, 16), (1, 16), (2, 5), (2, 1))] == [6, 12, 2, 1]

@@ -20,7 +20,7 @@ def gpu_choices(config: Config) -> dict[str, Any]:
 
 def env_threads(groups: int, cores: int) -> int:
     """Threads of each group's environments: three quarters of the cores among all groups, as was measured fastest."""
-    return max(3 * cores // (4 * groups), 1)
+    return max(round(0.75 * cores / groups), 1)
 
 
 def missing_compiler() -> str | None:
