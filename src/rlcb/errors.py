@@ -35,3 +35,7 @@ class ResourceError(RlcbError):
     """Disk, memory or permissions do not suffice."""
 
     exit_code = 6
+
+
+class GpuFailed(ResourceError):
+    """The GPU reported an error or is lost: nothing can be read from it any more."""

@@ -3,12 +3,13 @@
 import argparse
 import difflib
 import math
+import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NoReturn
 
 from rlcb.console import limit_waiting, lost_output, protect_output
-from rlcb.errors import ResourceError, RlcbError
+from rlcb.errors import GpuFailed, ResourceError, RlcbError
 from rlcb.signals import StopRequest
 
 _FLAG_NAMES = {"name": "--env", "duration_hours": "--duration"}
@@ -59,10 +60,21 @@ def answered(prog: str, work: Callable[[], int], prints_result: bool = False) ->
         code = work()
     except RlcbError as error:
         print(f"{prog}: error: {error}", file=sys.stderr)
+        if isinstance(error, GpuFailed):
+            _leave_gpu(error.exit_code)
         return error.exit_code
     except SystemExit as end:  # a signal before there was anything to save
         return end.code if isinstance(end.code, int) else 1
     return _after_output(prog, code) if prints_result else code
+
+
+def _leave_gpu(code: int) -> None:
+    """End the process here if it has used a GPU: CUDA would abort it when memory of the failed device is released."""
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_initialized():
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
 
 
 def _after_output(prog: str, code: int) -> int:

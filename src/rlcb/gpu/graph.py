@@ -39,10 +39,13 @@ class Graph:
         with torch.cuda.stream(stream):
             for _ in range(_WARM_UP):
                 self._function()
+                self._restore(kept)  # so that a number of a row, for instance, stays within its table
         torch.cuda.current_stream().wait_stream(stream)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
             self._function()
         self._graph = graph
+
+    def _restore(self, kept: list[Tensor]) -> None:
         for tensor, before in zip(self._changes, kept, strict=True):
             tensor.copy_(before)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rlcb.config.schema import fields
-from rlcb.errors import ResourceError
+from rlcb.errors import GpuFailed, ResourceError
 
 # What CUDA's libraries write into the RuntimeErrors that torch raises for them; torch.AcceleratorError is one, too.
 _FAILURE = re.compile(r"CUDA (driver )?error|CUDA out of memory|\bcuDNN error|\b(CUDNN|CUBLAS|CUSOLVER)_STATUS_[A-Z]")
@@ -36,8 +36,10 @@ def gpu_failures(smaller: str, afterwards: Callable[[], str] = lambda: "") -> It
     except RuntimeError as error:
         if not is_gpu_failure(error):
             raise
-        words = _memory_words(str(error), smaller) if _NO_MEMORY.search(str(error)) else _error_words(str(error))
-        raise ResourceError("; ".join(part for part in (words, afterwards()) if part)) from None
+        full = _NO_MEMORY.search(str(error)) is not None
+        words = _memory_words(str(error), smaller) if full else _error_words(str(error))
+        kind = ResourceError if full else GpuFailed
+        raise kind("; ".join(part for part in (words, afterwards()) if part)) from None
 
 
 def _error_words(text: str) -> str:
