@@ -60,7 +60,10 @@ class Option:
 
     @property
     def threads_of_a_worker(self) -> int:
-        """Threads of a process that acts: an actor has one."""
+        """Threads of a process that acts: an actor has one, or on a GPU those of its environments."""
+        groups = self.config.hardware.env_groups
+        if self.plan.actor_device == "cuda" and isinstance(groups, int):
+            return groups * self.plan.env_threads
         return 1 if self.plan.num_learners else self.plan.threads
 
 

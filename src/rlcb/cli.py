@@ -169,11 +169,13 @@ def tune_verb(argv: Sequence[str]) -> int:
     add_keys(parser, ("name",))
     arguments = parser.parse(argv)
     from rlcb.config.plan import tune
-    from rlcb.train import new_config
+    from rlcb.train import new_config, with_device
 
     name = {"name": (flag_of("name"), arguments.name)} if arguments.name else {}
     what = (arguments.algorithm, "parallel", arguments.config, name)
-    return answered(parser.prog, lambda: tune(new_config(*what), arguments.output, arguments.updates))
+    return answered(
+        parser.prog, lambda: tune(with_device(new_config(*what), "parallel"), arguments.output, arguments.updates)
+    )
 
 
 def evaluate(argv: Sequence[str] | None = None, prog: str = "rlcb evaluate", universal: bool = True) -> int:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rlcb.announce import print_banner, print_plan
+from rlcb.config.gpu_plan import refuse_misplaced
 from rlcb.config.load import Given, build_config, division_note
 from rlcb.config.plan import Plan, make_plan
 from rlcb.config.precision import with_precision
@@ -16,7 +17,7 @@ from rlcb.config.registry import ALGORITHMS, DEFAULT_ALGORITHM
 from rlcb.config.schema import Config
 from rlcb.console import note, warn
 from rlcb.errors import ResourceError, RlcbError, UsageError, WorkersLost
-from rlcb.hardware import cuda_problem, package_version, prepare_process, resolve_device
+from rlcb.hardware import cuda_problem, describe_gpus, package_version, prepare_process, resolve_device
 from rlcb.run.directory import (
     RunDirectory,
     check_output,
@@ -38,7 +39,7 @@ if TYPE_CHECKING:  # it imports torch and Ray
 RESUMABLE_KEYS = ("total_timesteps", "duration_hours", "log_interval", "save_interval", "save_every_minutes",
                   "keep_checkpoints", "tensorboard", "device", "compile", "deterministic", "env_groups",
                   "num_threads", "num_workers", "backend",
-                  "worker_timeout", "cluster", "min_workers", "insecure", "num_learners", "num_slots",
+                  "worker_timeout", "cluster", "min_workers", "insecure", "num_learners", "actor_device", "num_slots",
                   "policy_update_frequency")  # fmt: skip
 
 _CLUSTER_ATTEMPTS = 3  # Ray may end the process that starts it, for instance when one of its calls fails
@@ -69,25 +70,27 @@ def train(request: Request) -> int:
     if not want_tensorboard(config.logging.tensorboard) and config.logging.tensorboard == "auto":
         note(f"TensorBoard is not installed, its files are not written: {INSTALL_TENSORBOARD}")
     check_hardware(config, mode)
-    config = with_device(config, mode)
+    cluster = config.parallel.cluster
+    if mode == "sequential" or cluster is None or request.dry_run:
+        config = with_device(config, mode)
     if mode == "parallel" and (words := division_note(config, request.overrides)):
         note(words)
     if request.dry_run:
         return print_plan(path, config, mode, resume=request.resume is not None)
-    cluster = config.parallel.cluster
     if cluster is None:
         return _run(request, path, config, mode, stop)
     from rlcb.cluster.connect import guarded, prepare
     from rlcb.flags import answered
 
     def work() -> int:
+        placed = with_device(config, mode)  # here: CUDA that was used before a fork cannot be used after it
         address = prepare(cluster, config.parallel.insecure)
         prepare_process(1)  # other processes learn
         from rlcb.cluster.ray_pool import joined
 
-        with joined(config, address) as pool:
+        with joined(placed, address) as pool:
             stop.install()  # again: should Ray have replaced the signal handlers or caught what they raise
-            return _run(request, path, config, mode, stop, pool)
+            return _run(request, path, placed, mode, stop, pool)
 
     begun = time.time()
     for attempt in range(1, _CLUSTER_ATTEMPTS + 1):
@@ -165,12 +168,15 @@ def refuse_missing_mode(algorithm: str, mode: str) -> None:
 
 def check_hardware(config: Config, mode: str) -> None:
     """Refuse a GPU or a cluster that the mode does not use, that is not there, or a cluster open to everybody."""
-    if config.hardware.device == "cuda":
-        if mode == "parallel":
-            other = "; use --mode sequential for a GPU" if "sequential" in ALGORITHMS[config.algorithm].modes else ""
-            raise UsageError(f"--device cuda: parallel {config.algorithm.upper()} runs on CPU cores{other}")
-        resolve_device("cuda", config.hardware.num_threads)
     cluster = config.parallel.cluster
+    if mode == "parallel" and config.parallel_execution.has_learners:
+        refuse_misplaced(config)
+    if config.hardware.device == "cuda":
+        if mode == "parallel" and not config.parallel_execution.has_learners:
+            command = _gpu_command(config.algorithm)
+            raise UsageError(f"--device cuda: parallel {config.algorithm.upper()} runs on CPU cores{command}")
+        if cluster is None:
+            resolve_device("cuda", config.hardware.num_threads)
     if cluster is None:
         return
     if mode == "sequential":
@@ -186,11 +192,32 @@ def check_hardware(config: Config, mode: str) -> None:
         raise UsageError(f"min_workers {least} is more than num_workers {workers}; must be at most that")
 
 
+def _gpu_command(algorithm: str) -> str:
+    """How the algorithm would be trained on a GPU, for the end of a line; empty where it has no such mode."""
+    if "sequential" not in ALGORITHMS[algorithm].modes:
+        return ""
+    return f"; one GPU serves one process best: rlcb train {algorithm} --mode sequential --device cuda"
+
+
 def with_device(config: Config, mode: str) -> Config:
-    """The configuration of a sequential run with `cuda` or `cpu` in the place of `device: auto`; says why the CPU."""
-    if mode != "sequential" or config.hardware.device != "auto":
+    """The configuration with `cuda` or `cpu` in the place of `device: auto`, with the reason for `cpu` in a note.
+
+    A GPU that was asked for and is not there is refused; it must be where learners run, on this machine.
+    """
+    wanted, threads, learners = config.hardware.device, config.hardware.num_threads, config.parallel.num_learners or 1
+    if wanted == "cpu":
         return config
-    problem = cuda_problem(config.hardware.num_threads)
+    if mode == "parallel" and not config.parallel_execution.has_learners:
+        command = _gpu_command(config.algorithm)
+        if command and describe_gpus()["gpus"] and cuda_problem(threads) is None:
+            note(f"--device auto takes the CPU: parallel {config.algorithm.upper()} runs on CPU cores{command}")
+        return config.changed("hardware", device="cpu")
+    problem = cuda_problem(threads)
+    if wanted == "cuda" and problem is not None:
+        where = "learners run on this machine, not on the cluster's nodes: " if config.parallel.cluster else ""
+        raise UsageError(f"--device cuda: {where}{problem}; or use --device cpu")
+    if problem is None and wanted == "auto" and mode == "parallel" and learners > 1:
+        problem = f"num_learners is {learners}, and one learner uses a GPU"
     if problem is not None:
         note(f"--device auto takes the CPU: {problem}")
     return config.changed("hardware", device="cuda" if problem is None else "cpu")

@@ -4,7 +4,7 @@ import contextlib
 import os
 import secrets
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -19,17 +19,22 @@ SETTINGS["RAY_worker_niceness"] = "0"  # tests beside these would starve them
 
 
 @contextmanager
-def ray_cluster(*cores: int) -> "Iterator[Cluster]":
-    """A head with so many cores, and a node for each further number; ended with everything on it."""
+def ray_cluster(*cores: int, gpus: Sequence[int] = ()) -> "Iterator[Cluster]":
+    """A head with so many cores, and a node for each further number; ended with everything on it.
+
+    `gpus`: how many each node declares, by default none; Ray believes it and places by it, real ones are not needed.
+    """
     os.environ.update(SETTINGS)  # before Ray is imported: it reads them only then
     from ray.cluster_utils import Cluster
 
     options: dict[str, Any] = {"include_dashboard": False, "object_store_memory": 200 * 2**20}
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": cores[0], **options})
+    declared = [*gpus, *[0] * (len(cores) - len(gpus))]
+    head = {"num_cpus": cores[0], "num_gpus": declared[0], **options}
+    cluster = Cluster(initialize_head=True, head_node_args=head)
     address = cluster.address
     try:
-        for count in cores[1:]:
-            cluster.add_node(num_cpus=count, object_store_memory=200 * 2**20)
+        for count, num_gpus in zip(cores[1:], declared[1:], strict=True):
+            cluster.add_node(num_cpus=count, num_gpus=num_gpus, object_store_memory=200 * 2**20)
         yield cluster
     finally:
         if _answers(address):  # one without a head cannot be taken down in order

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rlcb.cluster.address import Address, resolved
-from rlcb.cluster.placement import Place, spread
+from rlcb.cluster.placement import Place, spread, with_gpus
 from rlcb.cluster.security import is_loopback
 from rlcb.errors import UsageError
 
@@ -21,6 +21,15 @@ def test_workers_go_where_the_cores_are() -> None:
     assert spread(3, {"here": 4, "b": 2}, 1, last={"here"}) == [Place("b", 1)] * 2 + [Place("here", 1)]
     assert spread(2, {"here": 4, "b": 2}, 1, last={"here"}) == [Place("b", 1)] * 2
     assert len(spread(9, {"a": 2, "b": 3, "empty": 0}, None)) == 5  # no more than there are cores
+
+
+def test_workers_that_need_a_share_of_a_gpu_go_where_one_is() -> None:
+    free = with_gpus({"a": 8, "b": 8, "c": 1}, {"b": 1.0, "c": 0.5}, 0.25)
+    assert free == {"a": 0, "b": 4, "c": 1}
+    assert spread(2, free, 1) == [Place("b", 1)] * 2
+    assert len(spread(9, free, 1)) == 5
+    assert with_gpus({"b": 8}, {"b": 0.25}, 0.25) == {"b": 1}
+    assert with_gpus({"b": 8}, {"b": 0.0}, 0.25) == {"b": 0}
 
 
 def test_addresses(monkeypatch: pytest.MonkeyPatch) -> None:

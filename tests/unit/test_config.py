@@ -204,8 +204,8 @@ def test_actors_are_the_workers_of_impala(tmp_path: Path) -> None:
     assert (config.parallel.num_learners, config.parallel.num_slots) == (2, 6)
     assert load(tmp_path, text.replace("actor", "worker"), "impala", "parallel") == config
     assert config.as_used()["parallel"].keys() == {
-        "num_workers", "num_envs_per_worker", "num_learners", "num_slots", "policy_update_frequency", "worker_timeout",
-        "cluster", "min_workers", "insecure",
+        "num_workers", "num_envs_per_worker", "num_learners", "actor_device", "num_slots", "policy_update_frequency",
+        "worker_timeout", "cluster", "min_workers", "insecure",
     }  # fmt: skip
 
 

@@ -10,6 +10,12 @@ class Place:
 
     node: str
     threads: int
+    gpus: float = 0.0  # the share of a GPU that it has there
+
+
+def with_gpus(cores: Mapping[str, float], gpus: Mapping[str, float], share: float) -> dict[str, float]:
+    """The free cores of nodes, as far as as many workers find a free share of a GPU there."""
+    return {node: min(free, gpus.get(node, 0.0) // share) for node, free in cores.items()}
 
 
 def spread(

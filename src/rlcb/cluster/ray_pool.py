@@ -14,19 +14,20 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from rlcb.cluster.address import Address, answering
 from rlcb.cluster.connect import connected
 from rlcb.cluster.parameter_server import ParameterServer
-from rlcb.cluster.placement import Place, spread
+from rlcb.cluster.placement import Place, spread, with_gpus
 from rlcb.cluster.rendezvous import forget
 from rlcb.cluster.transport import SupervisorTransport
 from rlcb.cluster.worker_handle import RayWorker, RemoteControl
 from rlcb.comm.control import Control
 from rlcb.comm.pool import NoRoom, PoolLost, WorkerHandle, WorkerPool
-from rlcb.config.registry import ALGORITHMS
+from rlcb.config.gpu_plan import acting_device
 from rlcb.config.schema import Config
 from rlcb.execution.messages import ActorSetup, AsyncSetup
 from rlcb.hardware import Memory
 
 _LOOKS_EVERY = 1.0  # seconds between looks at the nodes
 _AVOIDED_FOR = 30.0  # seconds: Ray takes a while to see that a node has died
+_GPU_SHARE = 0.25  # of a GPU, for an actor that acts on one
 _SILENT = 10.0  # seconds without an answer before a node counts as lost, or the head, or this machine's part
 
 
@@ -37,6 +38,7 @@ class _Node:
     name: str
     door: Address  # where its part of Ray listens
     cores: float
+    gpus: float
     host: str
     alive: bool = True
     workers: int = 0  # the most it had at a time
@@ -52,6 +54,8 @@ class RayPool(WorkerPool):
     def __init__(self, config: Config, address: Address, own: bool):
         """`own`: the cluster was started for this run, so its processes belong to this one's tree."""
         self._config, self._own = config, own
+        self._has_learners = config.parallel_execution.has_learners
+        self._gpu_share = _GPU_SHARE if self._has_learners and acting_device(config) == "cuda" else 0.0  # of each actor
         self.elastic = config.parallel.num_workers == "auto"
         self._here = ray.get_runtime_context().get_node_id()
         self._nodes: dict[str, _Node] = {}
@@ -72,11 +76,11 @@ class RayPool(WorkerPool):
     def _look(self) -> None:
         """See which nodes there are."""
         for entry in self._watch.nodes:
-            cores = entry["Resources"].get("CPU", 0.0)
+            cores, gpus = (entry["Resources"].get(name, 0.0) for name in ("CPU", "GPU"))
             host = entry["NodeManagerHostname"]
             name = f"{host} ({entry['NodeID'][:6]})"
-            node = self._nodes.setdefault(entry["NodeID"], _Node(name, _door(entry), cores, host))
-            node.cores = cores or node.cores
+            node = self._nodes.setdefault(entry["NodeID"], _Node(name, _door(entry), cores, gpus, host))
+            node.cores, node.gpus = cores or node.cores, gpus or node.gpus
             node.alive = entry["Alive"] and node.door not in self._watch.unreachable
 
     def _free(self) -> dict[str, float]:
@@ -84,10 +88,12 @@ class RayPool(WorkerPool):
         since = time.monotonic() - _AVOIDED_FOR
         nodes = {name: node for name, node in self._nodes.items() if self._avoided.get(name, since) <= since}
         free = {name: node.cores for name, node in nodes.items() if node.alive}
+        gpus = {name: nodes[name].gpus for name in free}
         for worker in self._workers:
             if worker.place.node in free and not worker.ended:
                 free[worker.place.node] -= worker.place.threads
-        return free
+                gpus[worker.place.node] -= worker.place.gpus
+        return with_gpus(free, gpus, self._gpu_share) if self._gpu_share else free
 
     def cores(self) -> int | None:
         """Cores of all living nodes."""
@@ -165,17 +171,17 @@ class RayPool(WorkerPool):
         """Spread the workers that are started next over the cores that are free."""
         self._forget_ended()
         self._look()
-        has_learners = ALGORITHMS[self._config.algorithm].executions["parallel"] == "actor_learner"
-        last = {self._here} if has_learners else set()  # learners have its cores, if others can do without
-        threads = 1 if has_learners else self._config.hardware.num_threads
-        self._plan = dict(zip(places, spread(len(places), self._free(), threads, last), strict=False))
+        last = {self._here} if self._has_learners else set()  # learners have its cores, if others can do without
+        threads = 1 if self._has_learners else self._config.hardware.num_threads
+        found = [replace(place, gpus=self._gpu_share) for place in spread(len(places), self._free(), threads, last)]
+        self._plan = dict(zip(places, found, strict=False))
 
     def start(self, role: str, index: int, setup: Any, control: Control, descriptors: Sequence[int]) -> WorkerHandle:
         """A Ray actor on the node that was planned."""
         del descriptors  # memory is not shared between machines
         assert isinstance(control, RemoteControl)
         if index not in self._plan:
-            raise NoRoom("no node of the cluster has a core to spare")
+            raise NoRoom("no node of the cluster has a core, or a share of a GPU, to spare")
         place = self._plan[index]
         setup = replace(setup, num_threads=place.threads)
         # What takes the place of shared memory:

@@ -62,8 +62,8 @@ class RayWorker(WorkerHandle):
         self._repeated = time.monotonic()  # when something was last told, asked for or repeated
         where = NodeAffinitySchedulingStrategy(place.node, soft=False)
         label = f"{control.label} {self.name} {next(_NUMBERS)}"  # as `ray list actors` shows it
-        options = WorkerActor.options(name=label, num_cpus=place.threads, scheduling_strategy=where)  # type: ignore[attr-defined]
-        self._actor = options.remote(role, index, control.size, setup.num_threads, versions())
+        options = {"name": label, "num_cpus": place.threads, "num_gpus": place.gpus, "scheduling_strategy": where}
+        self._actor = WorkerActor.options(**options).remote(role, index, control.size, setup.num_threads, versions())  # type: ignore[attr-defined]
         self.send(setup)
         control.workers.append(self)
         self._ask()

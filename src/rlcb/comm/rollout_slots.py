@@ -101,6 +101,7 @@ class SlotMemory:
         lengths = [-(-tensor.nbytes // _ALIGNED) * _ALIGNED for tensor in shapes]
         *offsets, size = accumulate(lengths, initial=_ALIGNED)  # the first line is for stamps
         memory = mapped(descriptor, num_slots * size)
+        self.content = np.frombuffer(memory, np.uint8, count=num_slots * size)
         self._rollouts, self._stamps = [], []
         for start in range(0, num_slots * size, size):
             tensors = [

@@ -5,11 +5,11 @@ import os
 import subprocess
 import sys
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from rlcb.config.gpu_plan import env_threads, gpu_choices
+from rlcb.config.gpu_plan import actor_choices, env_threads, gpu_choices, most_actors, placed
 from rlcb.config.load import build_config, largest_division
 from rlcb.config.registry import ALGORITHMS
 from rlcb.config.schema import Config
@@ -33,8 +33,9 @@ class Plan:
     num_learners: int  # processes that learn beside those that act; 0 where the execution has none
     num_slots: int  # rollouts under way between actors and learners; 0 where the execution has none
     threads: int  # torch's, in each process that learns
-    device: str  # cpu or cuda
-    env_threads: int = 0  # of each group of environments on a GPU's machine; 0: as many as `threads`
+    device: str  # cpu or cuda, of the processes that learn
+    env_threads: int = 0  # of each group of environments that a GPU acts for; 0: no GPU acts
+    actor_device: str = "cpu"  # of the processes that act beside those that learn
 
 
 class ClusterPool(Protocol):
@@ -63,8 +64,8 @@ def make_plan(config: Config, mode: str, pool: ClusterPool | None = None) -> tup
         of_group = env_threads(chosen["env_groups"], threads) if chosen else 0
         config = config.changed("hardware", device=device, **chosen)
         return config, Plan(execution, 1, config.env.num_envs, 0, 0, threads, device, of_group)
-    config = decided(config, pool).changed("hardware", device="cpu")
-    parallel = config.parallel
+    config = decided(placed(config), pool)
+    parallel, device = config.parallel, config.hardware.device
     workers, each, learners = parallel.num_workers, parallel.num_envs_per_worker, parallel.num_learners or 0
     assert isinstance(workers, int)
     assert each is not None
@@ -75,7 +76,17 @@ def make_plan(config: Config, mode: str, pool: ClusterPool | None = None) -> tup
     # On a cluster workers get their threads from their nodes: here, what they would get if all nodes were equal.
     cores = (pool.cores() or 1) if pool is not None and not learners else usable_cpus()
     share = threads_each(0 if learners and pool is not None and pool.others() else workers, learners, cores)
-    return config, Plan(execution, workers, each, learners, slots, min(wanted or share, share), device="cpu")
+    plan = Plan(execution, workers, each, learners, slots, min(wanted or share, share), device)
+    if device == "cpu":
+        return config, plan
+    config = config.changed("hardware", **actor_choices(config, each))
+    groups = config.hardware.env_groups
+    if parallel.actor_device == "cpu" or not isinstance(groups, int):
+        return config, plan
+    if pool is not None and pool.room() == 0:
+        raise WorkersLost("--actor-device cuda: no node of the cluster has a GPU with room for an actor")
+    of_group = env_threads(groups * workers, cores) if pool is None else 1
+    return config, replace(plan, env_threads=of_group, actor_device=parallel.actor_device)
 
 
 def _with_room(config: Config, wanted: int, pool: ClusterPool) -> int:
@@ -95,8 +106,9 @@ def decided(config: Config, pool: ClusterPool | None = None) -> Config:
         config = config.changed("parallel", backend="gloo")  # gradients cross by sockets there
     workers = config.parallel.num_workers
     if pool is not None and workers == "auto":  # a worker for every core, as far as the division allows
-        cores = (config.parallel_execution.has_learners and pool.others()) or pool.cores() or 1
-        workers = largest_division(config, cores)
+        others = pool.others() if config.parallel_execution.has_learners else 0
+        cores = others or pool.cores() or 1
+        workers = largest_division(config, most_actors(config, cores, beside_learner=not others))
         print(f"The cluster has {pool.cores()} cores: {workers} {ALGORITHMS[config.algorithm].worker}s", flush=True)
         config = divided(config, Division(workers))
     if workers == "auto":
@@ -106,6 +118,8 @@ def decided(config: Config, pool: ClusterPool | None = None) -> Config:
         return divided(config, division)
     if not config.parallel_execution.has_learners or config.parallel.num_learners:
         return config
+    if config.hardware.device == "cuda":
+        return divided(config, Division(workers, 1))
     cores, unrolls = usable_cpus(), config.minibatch_items
     actors_here = 0 if pool is not None and pool.others() else workers
     # Where actors leave no core free both sides share all of them, and two learners were measured to beat one.
@@ -127,6 +141,8 @@ class Division:
         """For people: '4 actors, 8 learners × 1 thread'."""
         noun = ALGORITHMS[config.algorithm].worker
         threads = threads_each(self.workers, self.learners, cores)
+        if config.hardware.device == "cuda":
+            return f"{self.workers} {noun}{'s' if self.workers > 1 else ''}, 1 learner on the GPU"
         learners = f", {self.learners} learners" if self.learners else ""
         return f"{self.workers} {noun}s{learners} × {threads} {'threads' if threads > 1 else 'thread'}"
 
@@ -137,6 +153,8 @@ def computed_division(config: Config, cores: int) -> Division:
         return Division(max(largest_division(config, cores // (config.hardware.num_threads or 1)), 1))
     unrolls, given = config.minibatch_items, config.parallel.num_learners
     slots = config.parallel.num_slots or cores  # one at least for each actor
+    if config.hardware.device == "cuda":
+        return Division(largest_division(config, min(most_actors(config, cores), slots)), 1)
     if cores <= FEW_CORES:  # too few to divide: both sides share all of them
         return Division(largest_division(config, min(cores, slots)), given or _most_learners(unrolls, cores))
     # Learning from a sample once takes about as long as acting for it. What learners cannot use, actors get.
@@ -172,6 +190,10 @@ def actor_divisions(num_envs: int, unrolls: int, cores: int) -> list[Division]:
 
 def divisions(config: Config, cores: int) -> list[Division]:
     """What is worth trying for this configuration."""
+    if config.parallel_execution.has_learners and config.hardware.device == "cuda":
+        most = most_actors(config, cores)
+        counts = (max(most // 4, 1), max(most // 2, 1), most)
+        return list(dict.fromkeys(Division(largest_division(config, count), 1) for count in counts))
     if config.parallel_execution.has_learners:
         found = actor_divisions(config.env.num_envs, config.minibatch_items, cores)
         given = config.parallel.num_learners

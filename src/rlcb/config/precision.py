@@ -25,13 +25,14 @@ def _measured(config: Config, mode: str) -> dict[str, float]:
     """Samples learned from per second, by precision, in one of the run's processes."""
     cores, items = usable_cpus(), config.minibatch_items
     threads = min(config.hardware.num_threads or cores, cores)
-    if mode == "parallel":  # a process gets about a core and a core's share of the minibatch
+    on_gpu = config.hardware.device == "cuda"  # also IMPALA's one learner
+    if mode == "parallel" and not on_gpu:  # a process gets about a core and a core's share of the minibatch
         threads, items = 1, max(items // cores, 1)
     order = {
         "config": {"algorithm": config.algorithm, **config.model_dump(mode="json")},
         "items": items,
         "threads": threads,
-        "device": config.hardware.device if mode == "sequential" else "cpu",
+        "device": config.hardware.device if mode == "sequential" or on_gpu else "cpu",
     }
     command = [sys.executable, "-m", "rlcb.limits.precision_trial", str(os.getpid())]
     done = subprocess.run(command, input=json.dumps(order), capture_output=True, text=True, check=False)

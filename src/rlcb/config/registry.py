@@ -42,7 +42,10 @@ class Entry:
 EXECUTIONS = {
     "sequential": Execution(),
     "data_parallel": Execution(keys=("backend",), shares_minibatches=True),
-    "actor_learner": Execution(keys=("num_learners", "num_slots", "policy_update_frequency"), has_learners=True),
+    "actor_learner": Execution(
+        keys=("num_learners", "actor_device", "num_slots", "policy_update_frequency"),
+        has_learners=True,
+    ),
     "async_gradients": Execution(),
 }
 _DATA_PARALLEL = {"sequential": "sequential", "parallel": "data_parallel"}

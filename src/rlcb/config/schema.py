@@ -57,6 +57,9 @@ class ParallelConfig(Section):
         "shared_memory", "how gradients cross: one machine's memory, or sockets"
     )
     num_learners: _Int | None = setting(None, "IMPALA: learner processes; null: decided from the cores", ge=1, le=1024)
+    actor_device: Literal["cpu", "cuda", "auto"] = setting(
+        "auto", "IMPALA: where actors compute actions; cuda: on the learner's GPU; auto: cpu"
+    )
     num_slots: _Int | None = setting(
         None, "IMPALA: rollouts under way, bounds the policy lag; null: 2 per actor", ge=1, le=65536
     )
@@ -143,7 +146,9 @@ class LoggingConfig(Section):
 class HardwareConfig(Section):
     """Where the tensors live and how many threads work on them."""
 
-    device: Literal["cpu", "cuda", "auto"] = setting("cpu", "auto: cuda where there is one")
+    device: Literal["cpu", "cuda", "auto"] = setting(
+        "cpu", "cuda: one GPU, for sequential runs and IMPALA's learner; auto: where there is one"
+    )
     num_threads: _Int | None = setting(None, "CPU threads, null for what this machine allows", ge=1, le=1024)
     precision: Literal["fp32", "bf16", "auto"] = setting(
         "fp32", "what the network computes in, weights stay fp32; auto: the faster one, measured"

@@ -67,6 +67,8 @@ class ActorLearner:
             num_slots=self.plan.num_slots,
             memory=self._memory,
             seed_key=self._actors.seed_key(place, self._first),
+            device=self.plan.actor_device,
+            env_threads=self.plan.env_threads,
         )
 
     def _begin_when_ready(self) -> None:

@@ -1,7 +1,7 @@
 """The role `learner`: turns full rollout slots into updates, in step with the other learners, and publishes the policy.
 
 Each learner learns from its share of every update's environments. It reads all rewards and keeps the running moments
-itself; they are few, and so all learners agree on them.
+itself; they are few, and so all learners agree on them. A learner on a GPU is the only one.
 """
 
 import time
@@ -22,32 +22,42 @@ from rlcb.execution.entry import WorkerContext
 from rlcb.execution.loop import crossing_seconds, finish_update
 from rlcb.execution.messages import GetShared, Learn, Learned, LearnerSetup, Started
 from rlcb.execution.worker import load_shared, make_normalizer, make_policy, seeds, shared_state
+from rlcb.gpu.learner import GpuLearner
+from rlcb.gpu.memory import RolloutMemory, make_rollout_memory, registered
 from rlcb.learner import Learner
 from rlcb.rollout import Rollout
+from rlcb.run.gpu import gpu_memory
+from rlcb.run.gpu_failures import gpu_failures, less_memory
 from rlcb.run.state import Progress, SharedState, UpdateReport
 
 
 def work(context: WorkerContext, setup: LearnerSetup) -> None:
     """Do the updates that the supervisor orders; the first learner reports."""
+    try:
+        with gpu_failures(less_memory(setup.config.algorithm), lambda: f"go on with --resume {setup.dumps}"):
+            _learn_on(context, setup)
+    except GroupBroken:
+        context.channel.recv()  # another learner is gone: the supervisor ends and replaces all of them
+
+
+def _learn_on(context: WorkerContext, setup: LearnerSetup) -> None:
     learner, channel, first = LearnerWorker(setup, context), context.channel, setup.rank == 0
+    learner.prepare()
     channel.send(Started(0))
     if first:
         channel.send(learner.shared_state())
     idle_since = time.perf_counter()
-    try:
-        while True:
-            order: Learn | GetShared = channel.recv()
-            if isinstance(order, GetShared):
-                if first:
-                    channel.send(learner.shared_state())
-                continue
-            waited = time.perf_counter() - idle_since
-            learned = learner.learn(order, waited)
+    while True:
+        order: Learn | GetShared = channel.recv()
+        if isinstance(order, GetShared):
             if first:
-                channel.send(learned)
-            idle_since = time.perf_counter()
-    except GroupBroken:
-        channel.recv()  # another learner is gone: the supervisor ends and replaces all of them
+                channel.send(learner.shared_state())
+            continue
+        waited = time.perf_counter() - idle_since
+        learned = learner.learn(order, waited)
+        if first:
+            channel.send(learned)
+        idle_since = time.perf_counter()
 
 
 class LearnerWorker:
@@ -63,7 +73,16 @@ class LearnerWorker:
         self._counters = [EpisodeCounter(each, first_env=actor * each) for actor in range(actors)]
         self.progress = Progress()
         self._heartbeat, generator = Heartbeat(context.control, setup.rank), torch.Generator()
-        self.learner = Learner(make_policy(config, spec), config, generator, heartbeat=self._heartbeat)
+        policy, device = make_policy(config, spec), setup.plan.device
+        self._memory: RolloutMemory | None = None  # where a GPU learns from
+        self.learner: Learner
+        if device == "cpu":
+            self.learner = Learner(policy, config, generator, heartbeat=self._heartbeat)
+        else:
+            recorded = config.hardware.compile is not False
+            self._memory = make_rollout_memory(config.training.n_steps, actors * each, spec, device)
+            self.learner = GpuLearner(policy.to(device), config, generator, self._memory, recorded, self._heartbeat)
+            registered(self._slots.content, device)  # so that rollouts are copied from the slots directly
         size = sum(vector.numel() for vector in self.learner.vectors())
         self._snapshot = VersionedWeights(memory.snapshot, size)
         self._published = VersionedWeights(memory.weights, self.learner.weights.numel())
@@ -71,12 +90,29 @@ class LearnerWorker:
         updates = self.progress.updates
         key = (setup.rank, updates, setup.generation) if updates else (setup.rank,)
         generator.manual_seed(seeds(config.env.seed, *key)[1])
-        self.group = SharedMemoryGroup(context.control, setup.rank, memory.gradients, setup.generation, self._heartbeat)
-        self.learner.join(self.group)
+        if self._memory is None:
+            control, generation = context.control, setup.generation
+            group = SharedMemoryGroup(control, setup.rank, memory.gradients, generation, self._heartbeat)
+            self.learner.join(group)
+        self.group = self.learner.group
         if setup.rank == 0:
-            self._published.publish(updates, self.learner.weights)
-            if setup.previous is None:
-                self._snapshot.publish(updates, *self.learner.vectors())
+            self._publish(policy=True, snapshot=setup.previous is None)
+
+    def prepare(self) -> None:
+        """Compile and record what learning on a GPU does, where that is done at all; nothing else changes.
+
+        It can take a minute without a heartbeat, which the supervisor allows to workers that have not started yet.
+        """
+        if isinstance(self.learner, GpuLearner):
+            self.learner.prepare()
+
+    def _publish(self, policy: bool, snapshot: bool) -> None:
+        """Put the policy where actors find it, and all that was learned where new learners would go on from."""
+        weights, *rest = (vector.cpu() for vector in self.learner.vectors())  # copied from a GPU before, not meanwhile
+        if snapshot:
+            self._snapshot.publish(self.progress.updates, weights, *rest)
+        if policy:
+            self._published.publish(self.progress.updates, weights)
 
     def _restore(self) -> None:
         """Go on from where the learners before these were, or from a checkpoint."""
@@ -104,10 +140,8 @@ class LearnerWorker:
         update = self.learner.update(rollout, rewards, order.learning_rate)
         finish_update(self.learner, self.progress, update, self._setup.dumps)
         if group.rank == 0:
-            updates = self.progress.updates
-            self._snapshot.publish(updates, *self.learner.vectors())
-            if updates % self.config.parallel.policy_update_frequency == 0:
-                self._published.publish(updates, self.learner.weights)
+            due = self.progress.updates % self.config.parallel.policy_update_frequency == 0
+            self._publish(policy=due, snapshot=True)
         crossing = crossing_seconds(group)
         learning = time.perf_counter() - started - sum(crossing.values())
         report = UpdateReport(
@@ -119,6 +153,7 @@ class LearnerWorker:
             metrics={**update.metrics, "lag/mean": float(np.mean(lags)), "lag/max": max(lags)},
             skipped_steps=update.skipped_steps,
             episodes=episodes,
+            gpu_memory=gpu_memory(self._setup.plan.device),
         )
         returns, under_way = self._normalizer.running_return.tolist(), [counter.state() for counter in self._counters]
         return Learned(report, self._normalizer.moments, returns, list(self._incarnations), under_way)
@@ -133,6 +168,8 @@ class LearnerWorker:
             rewards.append(scaled)
             episodes += ended
             seen[ticket.actor] += 1
+        if self._memory is not None:
+            return self._memory.load_beside(whole), torch.cat(rewards, dim=1), episodes
         parts = self._parts(len(tickets))
 
         def joined(tensors: list[Tensor]) -> Tensor:

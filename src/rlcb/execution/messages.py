@@ -93,6 +93,8 @@ class ActorSetup:
     num_slots: int
     memory: SharedMemory | None  # None: rollouts and weights travel over the network
     seed_key: tuple[int, ...]
+    device: str = "cpu"  # where it computes actions
+    env_threads: int = 0  # of each group of environments on a GPU
 
 
 @dataclass(frozen=True)

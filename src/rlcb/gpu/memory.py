@@ -1,6 +1,7 @@
 """Memory of this machine that a GPU reads and writes without a detour, and without the processor waiting for it."""
 
 import weakref
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -50,6 +51,19 @@ class RolloutMemory:
         for here, there in zip(vars(self.rollout).values(), vars(given).values(), strict=True):
             if here.data_ptr() != there.data_ptr():
                 here.copy_(there, non_blocking=True)
+
+    def load_beside(self, rollouts: Sequence[Rollout]) -> Rollout:
+        """Take over rollouts of some environments each, side by side; it may go on after this returns.
+
+        Memory that is pinned must stay as it is until the device has been waited for.
+        """
+        whole, first = self.rollout, 0
+        for rollout in rollouts:
+            columns = slice(first, first + rollout.rewards.shape[1])
+            for here, there in zip(vars(whole).values(), vars(rollout).values(), strict=True):
+                here[:, columns].copy_(there, non_blocking=True)
+            first = columns.stop
+        return whole
 
 
 def make_rollout_memory(n_steps: int, num_envs: int, spec: EnvSpec, device: str) -> RolloutMemory:

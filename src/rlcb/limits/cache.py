@@ -57,6 +57,7 @@ def key_of(config: Config, plan: Plan, mode: str) -> dict[str, Any]:
         "num_learners": plan.num_learners,
         "threads": plan.threads,
         "device": plan.device,
+        **({"actor_device": plan.actor_device} if plan.actor_device != "cpu" else {}),
         "precision": config.hardware.precision,
         "network": config.training.network,
         "n_steps": config.training.n_steps,

@@ -27,7 +27,7 @@ def shape_of(config: Config, plan: Plan, cores: int) -> Shape:
         return Shape(epochs, in_turn=plan.device == "cuda" and config.hardware.env_groups != 1)
     acting, learning = plan.num_workers, plan.num_learners * plan.threads
     shares = min(acting / cores, 1.0), min(learning / cores, 1.0)
-    return Shape(epochs, True, *shares, apart=acting + learning <= cores)
+    return Shape(epochs, True, *shares, apart=acting + learning <= cores or plan.device == "cuda")
 
 
 def processes_of(config: Config, plan: Plan, shape: Shape, cores: int) -> tuple[list[LimitSetup], list[LimitSetup]]:
@@ -44,6 +44,8 @@ def processes_of(config: Config, plan: Plan, shape: Shape, cores: int) -> tuple[
         size = 1 if alone else workers
         items, env_threads = share.minibatch_items // size, threads if threads > 1 else 0
         return [LimitSetup(share, threads, "cpu", env_threads, r % size, size, items) for r in range(workers)], []
+    if plan.device == "cuda":
+        return [_gpu_or_cpu_actor(config, plan, rank) for rank in range(workers)], [_gpu_learner(config, plan)]
     items, envs = config.minibatch_items // learners, config.env.num_envs
     actors = workers if shape.apart else max(workers, cores)
     learning = learners if shape.apart else max(learners, cores // threads)
@@ -52,6 +54,21 @@ def processes_of(config: Config, plan: Plan, shape: Shape, cores: int) -> tuple[
         # They step no environment: one is enough to know what observations look like.
         [LimitSetup(config, threads, "cpu", 0, 0, envs, items) for _ in range(learning)],
     )
+
+
+def _gpu_learner(config: Config, plan: Plan) -> LimitSetup:
+    """IMPALA's learner on a GPU, which has memory for the rollouts of all environments."""
+    alone = config.changed("hardware", env_groups=1)
+    return LimitSetup(alone, plan.threads, plan.device, 0, 0, 1, config.minibatch_items)
+
+
+def _gpu_or_cpu_actor(config: Config, plan: Plan, rank: int) -> LimitSetup:
+    """An actor beside a learner on a GPU; one that acts there itself learns from nothing but its own environments."""
+    if plan.actor_device == "cpu":
+        return LimitSetup(config, 1, "cpu", 0, rank, plan.num_workers, 1)
+    each = plan.envs_per_worker
+    own = config.changed("env", num_envs=each).changed("training", batch_size=each * config.training.n_steps)
+    return LimitSetup(own, 1, plan.actor_device, plan.env_threads, 0, 1, 1)
 
 
 def phases_of(shape: Shape) -> tuple[dict[str, str], ...]:

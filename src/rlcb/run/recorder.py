@@ -37,6 +37,7 @@ class Recorder:
         self._progress = Progress()
         self._meter: ResourceMeter | None = None
         self._gpu = GpuMeter(plan.device)
+        self._learners_gpu_memory: dict[str, float] = {}  # where another process learns on a GPU
 
     def restore(self) -> RunState:
         """Load the newest whole checkpoint; returns the run as its workers left it."""
@@ -75,6 +76,8 @@ class Recorder:
         first = reports[0]
         steps = first.progress.env_steps - self._progress.env_steps
         self.seconds, self._progress = first.now, first.progress
+        known = self._learners_gpu_memory
+        self._learners_gpu_memory = known | {k: max(v, known.get(k, v)) for k, v in first.gpu_memory.items()}
         if first.metrics is not None:
             self._record_update(reports, steps)
         elif self._meter is None:
@@ -182,7 +185,7 @@ class Recorder:
             history=self._writer.totals,
             resources={
                 **(self._meter or self._new_meter()).totals(),
-                **gpu_memory(self._plan.device),
+                **(self._learners_gpu_memory or gpu_memory(self._plan.device)),
                 **self._gpu.totals(),
             },
             plan=self._plan,

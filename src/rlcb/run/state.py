@@ -115,3 +115,4 @@ class UpdateReport:
     metrics: dict[str, Any] | None = None
     skipped_steps: int = 0
     episodes: list[Episode] = field(default_factory=list)
+    gpu_memory: dict[str, float] = field(default_factory=dict)  # of a process that learns on a GPU for another one
