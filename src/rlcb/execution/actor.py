@@ -16,6 +16,7 @@ from rlcb.execution.entry import WorkerContext
 from rlcb.execution.messages import ActorSetup, Started
 from rlcb.execution.worker import make_policy, seeds
 from rlcb.gpu.collector import GpuCollector
+from rlcb.gpu.device import prepare_gpu, use_kernels
 from rlcb.gpu.memory import make_rollout_memory
 from rlcb.learner import flattened
 from rlcb.networks.computation import Computation
@@ -61,13 +62,15 @@ def make_gpu_collector(setup: ActorSetup, heartbeat: Heartbeat) -> tuple[GpuColl
     """What acts on a GPU, compiled and recorded where that is done, and the weights that it acts with, there."""
     config, hardware, device = setup.config, setup.config.hardware, setup.device
     assert isinstance(hardware.env_groups, int)
+    prepare_gpu(hardware.deterministic)
     acting, _, envs = seeds(config.env.seed, *setup.seed_key)
     env = EnvGroups(config.env, setup.num_envs, envs, setup.env_threads, hardware.env_groups)
     policy = make_policy(config, env.spec).to(device)
     weights = flattened(policy)
     computation = Computation(policy, hardware.precision, compiled=hardware.compile is True)
+    use_kernels(computation, hardware)
     memory = make_rollout_memory(config.training.n_steps, setup.num_envs, env.spec, device)
-    generator, counter = torch.Generator().manual_seed(acting), EpisodeCounter(setup.num_envs)
+    generator, counter = torch.Generator(device).manual_seed(acting), EpisodeCounter(setup.num_envs)
     recorded = hardware.compile is not False
     collector = GpuCollector(env, computation, memory, generator, counter, heartbeat, recorded)
     collector.prepare()

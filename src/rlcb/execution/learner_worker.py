@@ -22,6 +22,7 @@ from rlcb.execution.entry import WorkerContext
 from rlcb.execution.loop import crossing_seconds, finish_update
 from rlcb.execution.messages import GetShared, Learn, Learned, LearnerSetup, Started
 from rlcb.execution.worker import load_shared, make_normalizer, make_policy, seeds, shared_state
+from rlcb.gpu.device import prepare_gpu
 from rlcb.gpu.learner import GpuLearner
 from rlcb.gpu.memory import RolloutMemory, make_rollout_memory, registered
 from rlcb.learner import Learner
@@ -79,6 +80,7 @@ class LearnerWorker:
         if device == "cpu":
             self.learner = Learner(policy, config, generator, heartbeat=self._heartbeat)
         else:
+            prepare_gpu(config.hardware.deterministic)
             recorded = config.hardware.compile is not False
             self._memory = make_rollout_memory(config.training.n_steps, actors * each, spec, device)
             self.learner = GpuLearner(policy.to(device), config, generator, self._memory, recorded, self._heartbeat)

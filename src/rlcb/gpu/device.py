@@ -1,8 +1,13 @@
-"""Settings of PyTorch for a process that computes on a GPU."""
+"""What a process that computes on a GPU sets up: PyTorch's settings, and how the network is computed."""
 
 import os
+from functools import partial
 
 import torch
+
+from rlcb.config.schema import HardwareConfig
+from rlcb.networks.computation import Computation
+from rlcb.networks.impala import ImpalaCNN
 
 
 def prepare_gpu(deterministic: bool) -> None:
@@ -14,3 +19,16 @@ def prepare_gpu(deterministic: bool) -> None:
         torch.use_deterministic_algorithms(True)
         # Nothing here reads memory before writing it.
         torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+        from torch._inductor import config as inductor
+
+        if hasattr(inductor, "deterministic"):
+            inductor.deterministic = True  # torch.compile chooses no kernel by timing it
+
+
+def use_kernels(computation: Computation, hardware: HardwareConfig) -> None:
+    """Compute the network by kernels that are written for it, where there are some: the residual CNN's in bf16."""
+    network = computation.network
+    if hardware.compile is True and hardware.precision == "bf16" and isinstance(network, ImpalaCNN):
+        from rlcb.gpu.kernels.impala_network import fast_forward  # imports Triton
+
+        computation.compute = partial(fast_forward, network)

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -11,10 +10,10 @@ from rlcb.algorithms.returns import Batch, Samples
 from rlcb.comm.control import no_heartbeat
 from rlcb.config.registry import ALGORITHMS
 from rlcb.config.schema import Config
+from rlcb.gpu.device import use_kernels
 from rlcb.gpu.graph import Graph
 from rlcb.gpu.memory import RolloutMemory
 from rlcb.learner import Learner, Update, select
-from rlcb.networks.impala import ImpalaCNN
 from rlcb.rollout import Rollout
 
 
@@ -37,8 +36,9 @@ class GpuLearner(Learner):
     ):
         """`memory`: where rollouts are learned from; `recorded`: with CUDA graphs, not operation by operation."""
         super().__init__(policy, config, generator, heartbeat=heartbeat)
-        if config.hardware.compile is True:
-            self._compile()
+        use_kernels(self.computation, config.hardware)
+        if config.hardware.compile is True and not ALGORITHMS[config.algorithm].whole_unrolls:
+            self._loss = torch.compile(self.algorithm.loss, dynamic=False)  # V-trace's loop would take long to compile
         self._memory, device = memory, self.weights.device
         items = config.rollout_size // config.samples_per_item
         steps = config.training.n_epochs * (items // config.minibatch_items)
@@ -52,16 +52,6 @@ class GpuLearner(Learner):
         self._scaled = self._advantage_scales(self._batch, self._indices) is not None
         self._prepare = Graph(self._fill_batch, recorded)
         self._step = Graph(self._take_step, recorded, changes=[*self.vectors(), self._row])
-
-    def _compile(self) -> None:
-        """Replace what is computed operation by operation by fewer, larger kernels."""
-        computation, whole_unrolls = self.computation, ALGORITHMS[self.config.algorithm].whole_unrolls
-        if not whole_unrolls:  # V-trace's loop over time steps would take long to compile
-            self._loss = torch.compile(self.algorithm.loss, dynamic=False)
-        if isinstance(computation.network, ImpalaCNN) and self.config.hardware.precision == "bf16":
-            from rlcb.gpu.kernels.impala_network import fast_forward  # imports Triton
-
-            computation.compute = partial(fast_forward, computation.network)
 
     def prepare(self) -> None:
         """Record what learning does; it changes nothing."""
