@@ -35,9 +35,11 @@ def configured(algorithm: str = "impala", **values: Any) -> Config:
 @pytest.mark.parametrize(
     ("values", "plan"),
     [
-        ({"num_envs": 60}, Plan("actor_learner", 15, 4, 1, 30, 1, "cuda")),
-        ({"num_envs": 64}, Plan("actor_learner", 8, 8, 1, 16, 8, "cuda")),
-        ({"num_envs": 60, "num_slots": 12}, Plan("actor_learner", 12, 5, 1, 12, 4, "cuda")),
+        ({"actor_device": "cpu", "num_envs": 60}, Plan("actor_learner", 15, 4, 1, 30, 1, "cuda")),
+        ({"actor_device": "cpu", "num_envs": 64}, Plan("actor_learner", 8, 8, 1, 16, 8, "cuda")),
+        ({"actor_device": "cpu", "num_envs": 60, "num_slots": 12}, Plan("actor_learner", 12, 5, 1, 12, 4, "cuda")),
+        ({}, Plan("actor_learner", 2, 16, 1, 4, 14, "cuda", 6, "cuda")),
+        ({"num_workers": 2}, Plan("actor_learner", 2, 16, 1, 4, 14, "cuda", 6, "cuda")),
         ({"num_workers": 4}, Plan("actor_learner", 4, 8, 1, 8, 12, "cuda")),
         ({"num_workers": 4, "num_threads": 2, "num_learners": 1}, Plan("actor_learner", 4, 8, 1, 8, 2, "cuda")),
         ({"num_workers": 4, "device": "auto"}, Plan("actor_learner", 4, 8, 1, 8, 12, "cuda")),
@@ -68,11 +70,11 @@ def test_short_runs_are_not_compiled_and_long_ones_only_with_a_compiler(monkeypa
 
 
 def test_what_is_tried_by_measurement() -> None:
-    config = configured(num_envs=64)
+    config = configured(num_envs=64, actor_device="cpu")
     assert [(one.workers, one.learners) for one in divisions(config, 16)] == [(2, 1), (4, 1), (8, 1)]
     assert computed_division(config, 16).words(config, 16) == "8 actors, 1 learner on the GPU"
     assert [one.workers for one in divisions(configured(actor_device="cuda"), 16)] == [1, 2]
-    assert computed_division(configured(), 1).workers == 1
+    assert computed_division(configured(actor_device="cpu"), 1).workers == 1
 
 
 class Nodes:
@@ -93,7 +95,8 @@ class Nodes:
 
 def test_on_a_cluster_the_learner_stays_here_and_actors_have_the_nodes() -> None:
     def plan(others: int, room: int = 8, **values: Any) -> Plan:
-        return make_plan(configured(num_envs=60, batch_size=128, **values), "parallel", Nodes(others, room))[1]
+        config = configured(num_envs=60, batch_size=128, cluster="head:6379", **values)
+        return make_plan(config, "parallel", Nodes(others, room))[1]
 
     assert plan(others=12) == Plan("actor_learner", 12, 5, 1, 24, 16, "cuda")
     assert plan(others=0) == Plan("actor_learner", 3, 20, 1, 6, 13, "cuda")  # a core of this machine is the learner's
@@ -124,7 +127,9 @@ def test_devices_that_do_not_fit_are_refused(values: dict[str, Any], words: str)
 def test_groups_must_divide_an_actors_environments() -> None:
     with pytest.raises(UsageError, match="--env-groups 3: must divide the environments of an actor, 16"):
         make_plan(configured(actor_device="cuda", env_groups=3), "parallel")
-    assert make_plan(configured(env_groups=3), "parallel")[0].hardware.env_groups == 3  # nobody acts on the GPU
+    assert (
+        make_plan(configured(actor_device="cpu", env_groups=3), "parallel")[0].hardware.env_groups == 3
+    )  # nobody acts on the GPU
 
 
 @pytest.mark.parametrize("algorithm", ["ppo", "a2c"])

@@ -21,9 +21,12 @@ def gpu_choices(config: Config) -> dict[str, Any]:
 
 
 def acting_device(config: Config) -> str:
-    """Where IMPALA's actors compute actions: `cpu` or `cuda`."""
-    wanted = config.parallel.actor_device
-    return "cpu" if wanted == "auto" else wanted
+    """Where IMPALA's actors compute actions; `auto` takes the learner's GPU, unless they are many or on a cluster."""
+    wanted, actors = config.parallel.actor_device, config.parallel.num_workers
+    if wanted != "auto":
+        return wanted
+    here = config.hardware.device == "cuda" and config.parallel.cluster is None
+    return "cuda" if here and (actors == "auto" or actors <= _MOST_GPU_ACTORS) else "cpu"
 
 
 def placed(config: Config) -> Config:

@@ -58,7 +58,8 @@ class ParallelConfig(Section):
     )
     num_learners: _Int | None = setting(None, "IMPALA: learner processes; null: decided from the cores", ge=1, le=1024)
     actor_device: Literal["cpu", "cuda", "auto"] = setting(
-        "auto", "IMPALA: where actors compute actions; cuda: on the learner's GPU; auto: cpu"
+        "auto",
+        "IMPALA: where actors compute actions; auto: on the learner's GPU if it has one and they are few, else cpu",
     )
     num_slots: _Int | None = setting(
         None, "IMPALA: rollouts under way, bounds the policy lag; null: 2 per actor", ge=1, le=65536

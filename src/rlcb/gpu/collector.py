@@ -13,6 +13,7 @@ from torch import Tensor
 from rlcb.envs.base import Step, refuse_infinite
 from rlcb.envs.episodes import Episode, EpisodeCounter
 from rlcb.envs.groups import EnvGroup, EnvGroups
+from rlcb.gpu.device import distinct_writes
 from rlcb.gpu.graph import Graph
 from rlcb.gpu.memory import RolloutMemory, pinned, registered
 from rlcb.networks.computation import Computation
@@ -160,6 +161,7 @@ class _ActingGroup:
         logits, values = self._policy.act(seen)
         actions, log_probs = self._draw(logits, self._races, t)
         self._drawn.copy_(actions, non_blocking=True)
-        for place, new in zip(self._places, (seen, actions, log_probs, values), strict=True):
-            place.index_copy_(0, t, new.unsqueeze(0))
+        with distinct_writes():
+            for place, new in zip(self._places, (seen, actions, log_probs, values), strict=True):
+                place.index_copy_(0, t, new.unsqueeze(0))
         t.add_(1)

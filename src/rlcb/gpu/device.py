@@ -1,6 +1,8 @@
 """What a process that computes on a GPU sets up: PyTorch's settings, and how the network is computed."""
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 
 import torch
@@ -23,6 +25,18 @@ def prepare_gpu(deterministic: bool) -> None:
 
         if hasattr(inductor, "deterministic"):
             inductor.deterministic = True  # torch.compile chooses no kernel by timing it
+
+
+@contextmanager
+def distinct_writes() -> Iterator[None]:
+    """For writes by index to places that all differ: they repeat exactly as they are.
+
+    In deterministic mode torch sorts every index first, in case some are equal.
+    """
+    before = torch.are_deterministic_algorithms_enabled()
+    torch.use_deterministic_algorithms(False)
+    yield
+    torch.use_deterministic_algorithms(before)
 
 
 def use_kernels(computation: Computation, hardware: HardwareConfig) -> None:

@@ -10,7 +10,7 @@ from rlcb.algorithms.returns import Batch, Samples
 from rlcb.comm.control import no_heartbeat
 from rlcb.config.registry import ALGORITHMS
 from rlcb.config.schema import Config
-from rlcb.gpu.device import use_kernels
+from rlcb.gpu.device import distinct_writes, use_kernels
 from rlcb.gpu.graph import Graph
 from rlcb.gpu.memory import RolloutMemory
 from rlcb.learner import Learner, Update, select
@@ -104,5 +104,6 @@ class GpuLearner(Learner):
         norm = self.parameters.reduce()
         self._skipped.copy_(norm.isfinite().logical_not())
         self.step(norm)
-        self._figures.index_copy_(0, self._row, torch.cat((metrics, norm.view(1))).unsqueeze(0))
+        with distinct_writes():
+            self._figures.index_copy_(0, self._row, torch.cat((metrics, norm.view(1))).unsqueeze(0))
         self._row.add_(1)
