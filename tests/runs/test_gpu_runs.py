@@ -129,9 +129,9 @@ def test_deterministic_runs_repeat_and_a_killed_one_continues_exactly(tmp_path: 
     whole, again, killed = (tmp_path / name for name in ("whole", "again", "killed"))
     more = ("--deterministic", "true", "--compile", "true")
     for path in (whole, again):
-        done = rlcb(*coinrun(path, "ppo", *more, updates=40))
+        done = rlcb(*coinrun(path, "ppo", *more, updates=200))
         assert done.returncode == 0, done.stderr
-    command = [sys.executable, "-m", "rlcb", *coinrun(killed, "ppo", *more, updates=40)]
+    command = [sys.executable, "-m", "rlcb", *coinrun(killed, "ppo", *more, updates=200)]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
         deadline = time.monotonic() + 300
         while not list(killed.glob("checkpoints/*_step_*.pt")) and process.poll() is None:
