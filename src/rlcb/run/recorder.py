@@ -11,15 +11,15 @@ from rlcb.config.schema import Config
 from rlcb.console import Console, note, timed_lines, update_line, warn
 from rlcb.envs.episodes import EpisodeStatistics
 from rlcb.errors import Diverged, ResourceError
-from rlcb.hardware import jobs_beside
 from rlcb.run.checkpoint import from_content, load_newest, prune, save_checkpoint, to_content
 from rlcb.run.directory import RunDirectory
 from rlcb.run.gpu import GpuMeter, gpu_memory
 from rlcb.run.history import Metrics, write_columns
 from rlcb.run.metrics import MetricsWriter, want_tensorboard
+from rlcb.run.neighbours import note_jobs_beside
 from rlcb.run.resources import ResourceMeter
 from rlcb.run.state import Progress, RunState, RunTotals, UpdateReport
-from rlcb.run.summary import Outcome, recorded_jobs_beside, summary_block, write_summaries
+from rlcb.run.summary import Outcome, summary_block, write_summaries
 
 if TYPE_CHECKING:
     from rlcb.comm.pool import WorkerPool
@@ -38,7 +38,7 @@ class Recorder:
         self._progress = Progress()
         self._meter: ResourceMeter | None = None
         self._gpu = GpuMeter(plan.device)
-        self._jobs_beside = jobs_beside()
+        self._jobs_beside = 0
 
     def restore(self) -> RunState:
         """Load the newest whole checkpoint; returns the run as its workers left it."""
@@ -48,12 +48,12 @@ class Recorder:
         self.seconds, self.worker_restarts = totals.seconds, totals.worker_restarts
         self._started = datetime.fromisoformat(totals.started)
         self._progress = state.shared.progress.copy()
-        self._jobs_beside = max(self._jobs_beside, recorded_jobs_beside(self.run))
         note(f"resuming from {path} at step {self._progress.env_steps:,}")
         self.run.event("resumed", checkpoint=path.name, env_steps=self._progress.env_steps)
         return state
 
     def __enter__(self) -> Self:
+        self._jobs_beside = note_jobs_beside(self.run)
         wanted = want_tensorboard(self.config.logging.tensorboard)
         self._writer = MetricsWriter(self.run.logs, wanted, self._progress.updates)
         self.console = Console("Training")

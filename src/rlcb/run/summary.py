@@ -9,15 +9,12 @@ from rlcb.config.registry import ALGORITHMS
 from rlcb.config.schema import Config
 from rlcb.console import filled
 from rlcb.envs.episodes import EpisodeStatistics
-from rlcb.files import read_json, write_json
+from rlcb.files import write_json
 from rlcb.hardware import describe_machine
 from rlcb.run.directory import RunDirectory
 from rlcb.run.gpu import gpu_used
 from rlcb.run.history import HistoryTotals, Metrics
 from rlcb.run.state import Progress
-
-_METRICS = "benchmark_metrics.json"
-_LARGEST = 64 * 2**20  # bytes of that file
 
 
 @dataclass(frozen=True)
@@ -43,18 +40,9 @@ class Outcome:
 def write_summaries(run: RunDirectory, config: Config, outcome: Outcome) -> Metrics:
     """Write both JSON files; returns the content of benchmark_metrics.json."""
     metrics = benchmark_metrics(run, config, outcome)
-    write_json(run.path / _METRICS, metrics)
+    write_json(run.path / "benchmark_metrics.json", metrics)
     write_json(run.path / "training_summary.json", training_summary(metrics))
     return metrics
-
-
-def recorded_jobs_beside(run: RunDirectory) -> int:
-    """What the summary of a run that is resumed says about other runs beside it; 0 where it says nothing."""
-    try:
-        found = read_json(run.path / _METRICS, _LARGEST)["hardware"]["jobs_beside"]
-    except (OSError, ValueError, KeyError, TypeError):
-        return 0
-    return found if type(found) is int and found > 0 else 0
 
 
 def benchmark_metrics(run: RunDirectory, config: Config, outcome: Outcome) -> Metrics:
