@@ -68,10 +68,13 @@ def test_runs_by_time_get_their_threads_when_they_start() -> None:
     assert planned(8, 1, duration_hours=1, num_workers=2)[2].threads == {}
 
 
-def test_threads_decided_when_the_suite_began_are_no_change(tmp_path: Path) -> None:
+def test_threads_and_precision_decided_when_the_suite_began_are_no_change(tmp_path: Path) -> None:
     values = {"games": ["CartPole-v1"], "num_envs": 16, "num_workers": 2, "total_timesteps": 10_000}
+    values |= {"precision": "auto"}
     wanted = build_suite(None, {key: (f"--{key}", value) for key, value in values.items()})
-    store(tmp_path, make_suite(16, num_workers=2, total_timesteps=10_000))
+    began = make_suite(16, num_workers=2, total_timesteps=10_000, precision="auto")
+    measured = {pair: config.changed("hardware", precision="fp32") for pair, config in began.configs.items()}
+    store(tmp_path, Suite(began.settings, measured))
     assert stored(tmp_path).configs["ppo_sequential"].hardware.num_threads == 5
     refuse_differences(tmp_path, stored(tmp_path), wanted)
 
