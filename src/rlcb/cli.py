@@ -8,7 +8,7 @@ from typing import Any
 
 from rlcb import __version__
 from rlcb.config.registry import ALGORITHMS, CLUSTER_KEYS, DEFAULT_ALGORITHM, MODES
-from rlcb.flags import Parser, add_keys, answered, finite, flag_of, positive, start_program, whole
+from rlcb.flags import Parser, add_keys, answered, finite, flag_of, positive, start_program, whole, whole_or_auto
 
 # The flags of the documented scripts, by the config key each one sets; `rlcb train` has one for every key.
 TIMED_KEYS = ("name", "seed", "num_envs", "n_steps", "batch_size", "num_threads", "device", "precision")
@@ -241,14 +241,17 @@ def benchmark_verb(argv: Sequence[str]) -> int:
     """`rlcb benchmark …`: a whole suite; the settings of a suite file are flags here, and so are config keys."""
     from rlcb.config.yaml_file import parse_scalar
     from rlcb.suite.benchmark import benchmark
+    from rlcb.suite.jobs import MOST_JOBS
     from rlcb.suite.settings import PASSED_ON, SuiteConfig
 
-    what = "Train algorithms × modes × seeds × games one after the other, evaluate each, write a report."
+    what = "Train algorithms × modes × seeds × games, evaluate each, write a report."
     parser = Parser("rlcb benchmark", what)
     parser.add_argument("--suite", type=Path, metavar="FILE", help="YAML file with the settings that follow as keys")
     default = Path("benchmarks") / "suite"
     text = f"where all of it is kept, default ./{default}; a suite that is there already is continued"
     parser.add_argument("--output-dir", type=Path, metavar="DIR", default=default, help=text)
+    text = "runs that train at the same time; auto: as many as the cores allow; default auto, for runs by time 1"
+    parser.add_argument("--jobs", type=whole_or_auto(1, MOST_JOBS), metavar="N|auto", help=text)
     _add_dry_run(parser)
     for key, field in SuiteConfig.model_fields.items():
         if key != "overrides":
@@ -261,9 +264,10 @@ def benchmark_verb(argv: Sequence[str]) -> int:
     parser.epilog += "or the report failed and all else is done; start again to retry."
     given = {key: value for key, value in vars(parser.parse(argv)).items() if value is not None}
     output, file, dry_run = given.pop("output_dir"), given.pop("suite", None), given.pop("dry_run")
+    jobs = given.pop("jobs", None)
     values = {k: [parse_scalar(one) for one in v] if isinstance(v, list) else parse_scalar(v) for k, v in given.items()}
     flags = {key: (flag_of(key), value) for key, value in values.items()}
-    return answered(parser.prog, lambda: benchmark(output, file, flags, dry_run), prints_result=dry_run)
+    return answered(parser.prog, lambda: benchmark(output, file, flags, jobs, dry_run), prints_result=dry_run)
 
 
 def doctor(argv: Sequence[str], prog: str = "rlcb doctor") -> int:

@@ -120,6 +120,18 @@ def whole(low: int, high: int) -> Callable[[str], int]:
     return read
 
 
+def whole_or_auto(low: int, high: int) -> Callable[[str], int | str]:
+    """Reads `auto` or a whole number within limits."""
+
+    def read(text: str) -> int | str:
+        try:
+            return text if text == "auto" else whole(low, high)(text)
+        except argparse.ArgumentTypeError as error:
+            raise argparse.ArgumentTypeError(f"{error}, nor auto") from None
+
+    return read
+
+
 def finite(text: str) -> float:
     """Reads a finite number."""
     try:

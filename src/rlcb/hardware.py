@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import warnings
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
@@ -28,6 +29,9 @@ _THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS
 # The vector instruction sets that matter for speed.
 _NOTABLE_FLAGS = ("avx", "avx2", "fma", "avx512f", "avx512_bf16", "avx512_vnni", "amx_tile", "amx_bf16")
 
+# How a suite tells a run that it shares the machine: runs beside it, and the cores of all of them together.
+BESIDE_VARIABLE, CORES_VARIABLE = "RLCB_JOBS_BESIDE", "RLCB_MACHINE_CORES"
+
 
 def usable_cpus() -> int:
     """Cores this process may use: the smaller of its affinity and its cgroup's quota, at least 1."""
@@ -38,19 +42,23 @@ def usable_cpus() -> int:
 
 def cgroup_cpu_quota(root: Path = Path("/sys/fs/cgroup"), membership: Path = Path("/proc/self/cgroup")) -> float | None:
     """The tightest CPU quota of this process's cgroups in cores, or None where nothing limits it."""
-    quotas = []
+    quotas = (_quota_of(folder) for folder in cgroup_folders("cpu", root, membership))
+    return min((quota for quota in quotas if quota), default=None)
+
+
+def cgroup_folders(controller: str, root: Path, membership: Path) -> Iterator[Path]:
+    """The folders of this process's cgroups that can limit what a controller controls, version 2 and 1."""
     for line in _read(membership).splitlines():
         _, controllers, path = line.split(":", 2)
-        if controllers and "cpu" not in controllers.split(","):
+        if controllers and controller not in controllers.split(","):
             continue
-        base = root / "cpu" if controllers else root
+        base = root / controller if controllers else root
         folder = base / path.lstrip("/")
         # A container sees its own group as the root, so every level that can be read counts.
         for level in (folder, *folder.parents):
-            quotas.append(_quota_of(level))
+            yield level
             if level == base:
                 break
-    return min((quota for quota in quotas if quota), default=None)
 
 
 def _quota_of(folder: Path) -> float | None:
@@ -61,6 +69,21 @@ def _quota_of(folder: Path) -> float | None:
     except ValueError:
         return None
     return quota / period if quota > 0 and period > 0 else None
+
+
+def jobs_beside() -> int:
+    """How many other runs of a suite can share the machine with this one."""
+    return _told(BESIDE_VARIABLE)
+
+
+def machine_cores() -> int:
+    """Usable cores of this machine, also those that a suite gave to other runs."""
+    return max(_told(CORES_VARIABLE), usable_cpus())
+
+
+def _told(variable: str) -> int:
+    text = os.environ.get(variable, "")
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 6 else 0
 
 
 def _read(path: Path) -> str:
@@ -176,7 +199,7 @@ def describe_machine() -> dict[str, Any]:
         "cpu": cpu_model(),
         "physical_cores": psutil.cpu_count(logical=False),
         "logical_cores": psutil.cpu_count(),
-        "usable_cores": usable_cpus(),
+        "usable_cores": machine_cores(),
         "cgroup_quota": round(quota, 2) if quota else None,
         "instruction_sets": [flag for flag in _NOTABLE_FLAGS if flag in flags],
         "memory_gb": round(psutil.virtual_memory().total / 2**30, 1),

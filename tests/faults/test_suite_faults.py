@@ -84,7 +84,7 @@ def test_a_killed_suite_with_a_failing_run_is_continued_and_repeats_nothing(star
 def test_ctrl_c_saves_and_says_how_to_continue_and_a_second_suite_waits_outside(start: Start, tmp_path: Path) -> None:
     output = tmp_path / "out"
     settings = (*CARTPOLE, "--modes", "sequential", "--seeds", "1", "2", *ENDLESS)
-    process = start("benchmark", *settings, "--output-dir", output)
+    process = start("benchmark", *settings, "--jobs", "1", "--output-dir", output)
     run = runs_of(SuiteConfig(modes=["sequential"], seeds=[1], games=["CartPole-v1"]), output)[0]
     wait_for_file(run.path / "checkpoints" / "ppo_sequential_step_0.pt")
     rlcb("benchmark", "--output-dir", output).assert_one_line_error(2, "a suite is running there", f"pid {process.pid}")
@@ -92,7 +92,7 @@ def test_ctrl_c_saves_and_says_how_to_continue_and_a_second_suite_waits_outside(
     os.kill(process.pid, signal.SIGINT)
     out, err = process.communicate(timeout=60)
     assert process.returncode == 130, out + err
-    assert f"Continue with: rlcb benchmark --output-dir {output}" in out
+    assert f"Continue with: rlcb benchmark --output-dir {output} --jobs 1" in out
     assert "Traceback" not in out + err
     assert psutil.wait_procs(family, timeout=30)[1] == []
     assert json.loads((run.path / "training_summary.json").read_text())["status"] == "interrupted"

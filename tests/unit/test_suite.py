@@ -13,8 +13,9 @@ from helpers.processes import ROOT
 from rlcb.config.registry import ALGORITHMS
 from rlcb.errors import ResourceError, UsageError
 from rlcb.suite.directory import check_room, refuse_differences, runs_of, store, stored
+from rlcb.suite.display import Display, clock
 from rlcb.suite.settings import SuiteConfig, build_suite
-from rlcb.suite.work import Display, clock, is_evaluated
+from rlcb.suite.work import is_evaluated
 
 
 @pytest.fixture(autouse=True)
@@ -244,17 +245,23 @@ def test_a_disk_that_is_too_small_for_all_runs_is_refused(tmp_path: Path) -> Non
 # --- what is seen
 
 
-def test_a_terminal_shows_a_bar_with_the_last_words_of_the_current_run() -> None:
+def test_a_terminal_shows_a_bar_with_the_last_words_of_the_runs_under_way() -> None:
     from rich.console import Console
 
     screen = io.StringIO()
     display = Display(Console(file=screen, force_terminal=True, width=100))
     times = f"elapsed {clock(723)}, about {clock(2280)} left"
-    display.show("Training", 0.25, times, "[3/12] ppo parallel coinrun seed 2: Update 7 | Step 28,672")
+    display.show("Training", 0.25, times, ["[3/12] ppo parallel coinrun seed 2: Update 7 | Step 28,672", "[4/12] …"])
     display.line("[3/12] ppo parallel coinrun seed 2: finished")
     display.close()
     seen = screen.getvalue()
-    for words in ("25 %", "elapsed 0:12:03, about 0:38:00 left", "Update 7 | Step 28,672", "seed 2: finished"):
+    for words in (
+        "25 %",
+        "elapsed 0:12:03, about 0:38:00 left",
+        "Update 7 | Step 28,672",
+        "[4/12] …",
+        "seed 2: finished",
+    ):
         assert words in seen
 
 

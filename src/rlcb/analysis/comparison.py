@@ -14,6 +14,7 @@ from rlcb.analysis.metrics import (
     METRICS,
     NEEDS_ALL_SEEDS,
     NEEDS_ONE_MEASURE,
+    OF_SPEED,
     Reference,
     group_curves,
     measure,
@@ -147,8 +148,12 @@ def _task(one: ComparableSet) -> dict[str, Any]:
 
 
 def _speedup(group: Group, others: Sequence[tuple[Group, str]], seed: int) -> Speedup | None:
-    """The speed of a parallel group over the fastest sequential one of its algorithm with as many environments."""
-    same = [item for item in others if (item[0].algorithm, item[0].device) == (group.algorithm, group.device)]
+    """The speed of a parallel group over the fastest sequential one of its algorithm with as many environments.
+
+    None where one of them shared the machine with other runs.
+    """
+    alone = [item for item in others if not item[0].jobs_beside] if not group.jobs_beside else []
+    same = [item for item in alone if (item[0].algorithm, item[0].device) == (group.algorithm, group.device)]
     baselines = [item for item in same if item[0].mode == "sequential" and item[0].metrics["average_fps"].mean]
     speed = group.metrics["average_fps"]
     if group.mode != "parallel" or not baselines or not speed.mean:
@@ -186,6 +191,9 @@ def _test(metric: str, first: Group, second: Group) -> Pair:
     invalid = next((group for group in (first, second) if not group.valid), None)
     if invalid:
         return replace(pair, verdict=f"n/a ({invalid.label} is invalid: {len(invalid.failed)} failed seeds)")
+    shared = next((group for group in (first, second) if metric in OF_SPEED and group.jobs_beside), None)
+    if shared:
+        return replace(pair, verdict=f"n/a ({shared.label} shared the machine)")
     if min(one.n, two.n) < 2:
         return replace(pair, verdict="n/a (one seed)" if min(one.n, two.n) else "n/a (no value)")
     tested = welch(np.array(one.values), np.array(two.values))

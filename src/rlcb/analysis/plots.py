@@ -10,7 +10,7 @@ import numpy as np
 from rlcb.analysis.published import PublishedCurve
 from rlcb.analysis.records import Group
 from rlcb.analysis.statistics import Summary
-from rlcb.analysis.text import metric_text
+from rlcb.analysis.text import metric_text, shared_mark
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -46,9 +46,10 @@ def figure_four_panels(groups: Sequence[Group], title: str) -> "Figure":
     axes = figure.subplots(2, 2)
     for axis, (curve, heading, label) in zip(axes.flat, _FOUR_PANELS, strict=True):
         _draw_curves(axis, groups, curve, label, _by_position(groups))
-        axis.set_title(heading, fontsize=11, color=_INK)
         if curve in ("fps_hours", "steps_hours"):
             axis.set_ylim(bottom=0)
+        mark = " (shared machine)" if "hours" in curve and any(group.jobs_beside for group in groups) else ""
+        axis.set_title(heading + mark, fontsize=11, color=_INK)
     axes[0, 1].yaxis.set_major_formatter("{x:,.0f}")
     _scale_steps(axes[1, 1].yaxis)
     _finish(figure, groups, title)
@@ -83,7 +84,7 @@ def figure_fps(groups: Sequence[Group], title: str, colours: Colours | None = No
             axis.barh(place, summary.mean, color=_colour(colours[group.label]), height=0.6, alpha=0.85)
             axis.errorbar(summary.mean, place, xerr=_errors(summary), color=_INK, capsize=3)
             end = summary.interval[1] if summary.interval else summary.mean
-            text = metric_text(group, "average_fps")
+            text = f"{metric_text(group, 'average_fps')} {shared_mark(group, 'average_fps')}".rstrip()
             axis.annotate(text, (end, place), (6, 0), textcoords="offset points", va="center")
     axis.set_xlabel("Environment steps per second (bars: mean, lines: 95 % interval over seeds)")
     axis.margins(x=0.15)

@@ -63,6 +63,11 @@ class Group:
         return _one_or_all(run.memory_measure for run in self.runs)
 
     @property
+    def jobs_beside(self) -> int:
+        """The most other runs of a suite that shared the machine with a run of it."""
+        return max((run.jobs_beside for run in self.runs), default=0)
+
+    @property
     def seeds(self) -> tuple[int | None, ...]:
         """The seeds of the runs that count."""
         return tuple(run.seed for run in self.runs)
@@ -208,7 +213,7 @@ class Comparison:
 def _plain(value: Any) -> Any:
     """A value as JSON represents it."""
     if isinstance(value, Run):  # without its history and the settings it shares with its group
-        names = ("path", "seed", "status", "reason", "time_shares", "evaluations", "problems")
+        names = ("path", "seed", "status", "reason", "time_shares", "evaluations", "problems", "jobs_beside")
         return {**{name: _plain(getattr(value, name)) for name in names}, "figures": _plain(value.metrics)}
     if is_dataclass(value) and not isinstance(value, type):
         record = {field.name: _plain(getattr(value, field.name)) for field in fields(value)}

@@ -13,7 +13,7 @@ import numpy as np
 from rlcb.analysis.evaluations import Evaluations
 from rlcb.analysis.history import History
 from rlcb.analysis.machines import cores_used, machine_of, nodes_of, own_machine
-from rlcb.analysis.untrusted import number, plain, section
+from rlcb.analysis.untrusted import number, plain, section, whole_number
 from rlcb.files import read_regular
 
 FINAL_UPDATES = 10  # updates that the final FPS is measured over
@@ -123,6 +123,11 @@ class Run:
         """Cores that it could keep busy; None where that is not recorded."""
         nodes = nodes_of(self.hardware)
         return cores_used(self.hardware, self.num_workers, self.num_learners, self.num_threads, nodes)
+
+    @property
+    def jobs_beside(self) -> int:
+        """The most other runs of a suite that shared the machine with it; its speed is not that of the machine."""
+        return max(whole_number(self.hardware.get("jobs_beside")) or 0, 0)
 
     @property
     def device(self) -> str:

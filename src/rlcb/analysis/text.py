@@ -2,13 +2,15 @@
 
 from collections.abc import Sequence
 
-from rlcb.analysis.metrics import METRIC, NEEDS_ONE_MEASURE
+from rlcb.analysis.metrics import METRIC, NEEDS_ONE_MEASURE, OF_SPEED
 from rlcb.analysis.records import NOT_SHOWN, ComparableSet, Excluded, Group, MachineTable, Pair, Speedup
 from rlcb.analysis.statistics import Interval
 from rlcb.analysis.untrusted import plain
 from rlcb.analysis.work import unequal_work, work_differences
 
 _ENOUGH_SEEDS = 5
+_MOST_SHARED = 3  # groups that are named
+MEASURED_ALONE = "rlcb benchmark --jobs 1 in another directory measures it"
 NO_WINNER = (
     "No winner: the machines differ, so a difference in speed or memory may be theirs; nothing is tested across them. "
     "Speed-up is over sequential runs on the same machine, of a cluster on the machine that it was used from."
@@ -35,17 +37,28 @@ def metric_text(group: Group, metric: str) -> str:
     return number_text(group.metrics[metric].mean, METRIC[metric].form)
 
 
+def shared_mark(group: Group, metric: str) -> str:
+    """A mark on what depends on the speed of runs that shared their machine; empty on everything else."""
+    return "shared" if metric in OF_SPEED and group.jobs_beside and group.metrics[metric].mean is not None else ""
+
+
+def _marked(text: str, group: Group, metric: str) -> str:
+    mark = shared_mark(group, metric)
+    return f"{text} ({mark})" if mark else text
+
+
 def mean_and_interval(group: Group, metric: str) -> str:
     """A group's mean of a metric, followed by its interval where there is one."""
     mean, interval = metric_text(group, metric), group.metrics[metric].interval
-    return f"{mean} {interval_text(interval, METRIC[metric].form)}" if interval else mean
+    found = f"{mean} {interval_text(interval, METRIC[metric].form)}" if interval else mean
+    return _marked(found, group, metric)
 
 
 def mean_and_deviation(group: Group, metric: str) -> str:
     """A group's mean ± standard deviation over seeds, and how many seeds have a value if not all do."""
     deviation, some = group.metrics[metric].std, known_seeds(group, metric)
     spread = "" if deviation is None else f" ± {deviation:{METRIC[metric].form}}"
-    return f"{metric_text(group, metric)}{spread} {some}".rstrip()
+    return _marked(f"{metric_text(group, metric)}{spread} {some}".rstrip(), group, metric)
 
 
 def known_seeds(group: Group, metric: str) -> str:
@@ -119,7 +132,7 @@ def verdict_on(one: ComparableSet) -> str:
         alone = [f"{METRIC[name].title} {mean_and_interval(groups[0], name)}" for name in (reward, "average_fps")]
         sentences.append(f"{groups[0].label} is alone, there is nothing to compare it with: {', '.join(alone)}.")
     else:
-        sentences += [_on_metric(one, groups, name) for name in ("average_fps", reward)]
+        sentences += [_on_speed(one, groups), _on_metric(one, groups, reward)]
     sentences += [_on_speedup(group) for group in groups if group.speedup and group.speedup.machine]
     caveats = (_caveat(groups), _unequal(groups))
     return " ".join([*sentences, *(caveat for caveat in caveats if caveat)])
@@ -133,6 +146,21 @@ def _on_speedup(group: Group) -> str:
     cores = f" ({found.cores} cores against {found.baseline_cores}{per_core})" if per_core else ""
     unlike = f"; not the same work: {found.unequal_work}" if found.unequal_work else ""
     return f"{group.label} is {found.value:.2f} times as fast as {found.over}{cores}{unlike}."
+
+
+def _on_speed(one: ComparableSet, groups: Sequence[Group]) -> str:
+    """The same as of any metric, but only of groups whose runs had the machine to themselves."""
+    shared, alone = (
+        [group for group in groups if bool(group.jobs_beside) == wanted and group.metrics["average_fps"].n]
+        for wanted in (True, False)
+    )
+    if not shared:
+        return _on_metric(one, groups, "average_fps")
+    owner = "its" if len(shared) == 1 else "their"
+    names = listed([group.label for group in shared]) if len(shared) <= _MOST_SHARED else f"{len(shared)} groups"
+    why = f"{names} shared the machine with other runs, so {owner} speed is not judged; {MEASURED_ALONE}"
+    judged = f"{_on_metric(one, alone, 'average_fps')} " if len(alone) > 1 else f"{METRIC['average_fps'].title}: "
+    return f"{judged}{why}."
 
 
 def _on_metric(one: ComparableSet, groups: Sequence[Group], metric: str) -> str:
@@ -209,6 +237,12 @@ def notes_on(one: ComparableSet) -> tuple[str, ...]:
     for found in (group.speedup for group in one.measured):
         if found and found.machine and found.unequal_work:
             notes.append(f"not the same work as {found.over}: {found.unequal_work}")
+    shared = [f"{group.label} up to {group.jobs_beside}" for group in one.measured if group.jobs_beside]
+    if shared:
+        notes.append(
+            f"(shared): other runs trained on the machine at the same time ({', '.join(shared)}), so speed is not "
+            f"judged, nor what depends on it; {MEASURED_ALONE}"
+        )
     if one.memory_measure not in MEASURES:
         measures = (f"{group.memory_measure or 'not recorded'} ({group.label})" for group in one.measured)
         notes.append(f"memory was not measured alike and cannot be compared: {', '.join(measures)}")

@@ -92,7 +92,8 @@ def comparison_csv(comparison: Comparison) -> str:
                 found = group.metrics[name]
                 row = {"set": one.title, "group": group.label, "valid": group.valid, "metric": name, "n": found.n}
                 row |= {"mean": found.mean, "std": found.std, **_bounds("", found.interval)}
-                rows.append({**row, "iqm": found.iqm, **_bounds("iqm_", found.iqm_interval)})
+                row |= {"iqm": found.iqm, **_bounds("iqm_", found.iqm_interval)}
+                rows.append({**row, "jobs_beside": group.jobs_beside})
     return _csv(rows)
 
 
@@ -111,6 +112,7 @@ def runs_csv(comparison: Comparison, runs: Sequence[Run]) -> str:
         row |= {"algorithm": run.algorithm, "mode": run.mode, "env": run.env, "levels": run.task.levels}
         row |= {"seed": run.seed, "status": run.status, "reason": run.reason, **vars(run.metrics)}
         row |= {"memory_measure": run.memory_measure, "machine": run.task.machine, "cores": run.cores}
+        row |= {"jobs_beside": run.jobs_beside}
         for levels in ("train", "unseen"):
             played = run.evaluations.find(run.env, levels, policy)
             row[f"evaluation_{levels}"] = played.mean_reward if played else None

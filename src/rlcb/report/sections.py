@@ -26,7 +26,7 @@ _MOST_VERDICTS = 4
 _MOST_NAMED = 5  # runs with the same reason
 _MOST_MACHINES = 6
 # Part of `hardware`, but not of the machine; nodes are shown by their names and cores alone.
-_OF_THE_RUN = ("num_workers", "num_learners", "num_threads", "device", "gpu", "gpu_memory_gb", "nodes")
+_OF_THE_RUN = ("num_workers", "num_learners", "num_threads", "device", "gpu", "gpu_memory_gb", "nodes", "jobs_beside")
 _GLOSSARY = Path(__file__).with_name("templates") / "glossary.yaml"
 
 
@@ -174,6 +174,7 @@ def _runs_table(comparison: Comparison, runs: Sequence[Run]) -> Table:
     rows: list[Row] = []
     for run in runs:
         order, label = places.get(run.name, (0, run.label))
+        beside = f"shared the machine with up to {counted(run.jobs_beside, 'other run')}" if run.jobs_beside else ""
         rows.append(
             {
                 "Run": run.name,
@@ -185,7 +186,7 @@ def _runs_table(comparison: Comparison, runs: Sequence[Run]) -> Table:
                 "Final reward": with_minus(number_text(run.metrics.final_reward, ".2f")),
                 "Episode length": number_text(run.metrics.final_episode_length, ",.0f"),
                 "Average FPS": number_text(run.metrics.average_fps, ",.0f"),
-                "Remarks": "; ".join(text for text in (run.reason, *run.problems) if text) or "–",
+                "Remarks": "; ".join(text for text in (run.reason, beside, *run.problems) if text) or "–",
             }
         )
     caption = "Every run that could be read; runs.csv has more of each."

@@ -17,6 +17,7 @@ from rlcb.analysis.text import (
     number_text,
     p_text,
     sentence,
+    shared_mark,
     with_minus,
 )
 from rlcb.analysis.untrusted import plain
@@ -123,7 +124,8 @@ def _deviation_cell(group: Group, metric: str, more: str = "") -> Cell:
     """A mean with its standard deviation over seeds."""
     text, deviation = with_minus(metric_text(group, metric)), group.metrics[metric].std
     spread = "" if deviation is None else f"± {deviation:{METRIC[metric].form}}"
-    return Cell(text, "\n".join(part for part in (spread, known_seeds(group, metric), more) if part))
+    parts = (spread, known_seeds(group, metric), shared_mark(group, metric), more)
+    return Cell(text, "\n".join(part for part in parts if part))
 
 
 def set_table(sets: Sequence[ComparableSet]) -> Table:
@@ -243,7 +245,8 @@ def _group_table(caption: str, one: ComparableSet, columns: Columns) -> Table:
 
 def _metric_cell(group: Group, metric: str) -> Cell:
     found = _interval_cell(metric_text(group, metric), group.metrics[metric].interval, METRIC[metric].form)
-    return Cell(found.text, "\n".join(part for part in (found.detail, known_seeds(group, metric)) if part))
+    parts = (found.detail, known_seeds(group, metric), shared_mark(group, metric))
+    return Cell(found.text, "\n".join(part for part in parts if part))
 
 
 def _interval_cell(text: str, interval: Interval | None, form: str) -> Cell:

@@ -10,7 +10,7 @@ from rlcb.analysis.load import find_runs, is_run, load_run, load_runs
 from rlcb.analysis.machines import efficiency
 from rlcb.analysis.plots import IMAGE_FORMATS, as_image, figure_four_panels
 from rlcb.analysis.run import Run
-from rlcb.analysis.text import number_text
+from rlcb.analysis.text import MEASURED_ALONE, counted, number_text
 from rlcb.analysis.work import work_differences
 from rlcb.config.registry import ALGORITHMS
 from rlcb.console import note, warn
@@ -145,8 +145,14 @@ def _remarks(runs: Mapping[str, Run]) -> list[str]:
         used_from = f"the machine that the cluster was used from ({first.own_machine})"
         found += [f"Speedup: over {used_from}"] if _ratio(runs, "average_fps") is not None else []
     found += [f"{run.label}, {run.status}: {run.reason}" for run in runs.values() if run.status != "finished"]
+    found += [_shared(run) for run in runs.values() if run.jobs_beside]
     work = [f"Not the same work: {text}" for run in others if (text := work_differences(first, run))]
     return found + work + ([_ONE_SEED] if others and not found else [])
+
+
+def _shared(run: Run) -> str:
+    others = counted(run.jobs_beside, "other run")
+    return f"{run.label} shared the machine with up to {others}: its speed is not compared; {MEASURED_ALONE}"
 
 
 def _incomparable(runs: Mapping[str, Run]) -> list[str]:
@@ -170,7 +176,7 @@ def _gains(runs: Mapping[str, Run]) -> dict[str, str]:
 
 def _ratio(runs: Mapping[str, Run], metric: str) -> float | None:
     """Parallel over sequential, on one machine, or on a cluster over the machine that it was used from."""
-    if len(runs) < 2:
+    if len(runs) < 2 or any(run.jobs_beside for run in runs.values()):
         return None
     unlike = [item for item in _incomparable(runs) if not item.startswith("other budget")]
     if runs["parallel"].own_machine == runs["sequential"].task.machine:

@@ -1,11 +1,14 @@
-"""How much memory a run will take, estimated before it starts."""
+"""How much memory a run will take, estimated before it starts, and how much there is."""
 
 import math
+import re
+from pathlib import Path
 
 from rlcb.config.plan import Plan
 from rlcb.config.schema import Config
 from rlcb.envs.base import EnvSpec
 from rlcb.envs.families import family_of
+from rlcb.hardware import cgroup_folders
 
 _MB = 2**20
 # Measured with Python 3.11 and torch 2.13 for the CPU on Linux, x86-64; see `expected_bytes`.
@@ -47,3 +50,30 @@ def _pass_bytes(config: Config, samples: int, spec: EnvSpec) -> int:
     at_once = min(samples, training.micro_batch_size or samples)
     network = ("nature" if spec.is_image else "mlp") if training.network == "auto" else training.network
     return int(at_once * (_PER_VALUE.get(network, 0.0) * math.prod(spec.observation_shape) + _PER_SAMPLE))
+
+
+def available_bytes(root: Path = Path("/sys/fs/cgroup"), membership: Path = Path("/proc/self/cgroup")) -> int:
+    """Memory that processes can still take: the least that the system and this process's cgroups have left."""
+    import psutil
+
+    left = [psutil.virtual_memory().available]
+    for folder in cgroup_folders("memory", root, membership):
+        limit = _number_in(folder / "memory.max", folder / "memory.limit_in_bytes")
+        used = _number_in(folder / "memory.current", folder / "memory.usage_in_bytes")
+        if limit is not None and used is not None:
+            # Files that were read and are not used any more count, but give way.
+            cached = _number_in(folder / "memory.stat", form=r"^(?:total_)?inactive_file (\d+)$") or 0
+            left.append(limit - used + cached)
+    return max(min(left), 0)
+
+
+def _number_in(*files: Path, form: str = r"^(\d+)$") -> int | None:
+    """The last number of this form in the first of the files that has one."""
+    for file in files:
+        try:
+            found = re.findall(form, file.read_text(), re.MULTILINE)
+        except OSError:
+            continue
+        if found:
+            return int(found[-1])
+    return None

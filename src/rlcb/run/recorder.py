@@ -16,6 +16,7 @@ from rlcb.run.directory import RunDirectory
 from rlcb.run.gpu import GpuMeter, gpu_memory
 from rlcb.run.history import Metrics, write_columns
 from rlcb.run.metrics import MetricsWriter, want_tensorboard
+from rlcb.run.neighbours import note_jobs_beside
 from rlcb.run.resources import ResourceMeter
 from rlcb.run.state import Progress, RunState, RunTotals, UpdateReport
 from rlcb.run.summary import Outcome, summary_block, write_summaries
@@ -38,6 +39,7 @@ class Recorder:
         self._meter: ResourceMeter | None = None
         self._gpu = GpuMeter(plan.device)
         self._learners_gpu_memory: dict[str, float] = {}  # where another process learns on a GPU
+        self._jobs_beside = 0
 
     def restore(self) -> RunState:
         """Load the newest whole checkpoint; returns the run as its workers left it."""
@@ -52,6 +54,7 @@ class Recorder:
         return state
 
     def __enter__(self) -> Self:
+        self._jobs_beside = note_jobs_beside(self.run)
         wanted = want_tensorboard(self.config.logging.tensorboard)
         self._writer = MetricsWriter(self.run.logs, wanted, self._progress.updates)
         self.console = Console("Training")
@@ -191,6 +194,7 @@ class Recorder:
             plan=self._plan,
             worker_restarts=self.worker_restarts,
             nodes=self._pool.nodes() if self._pool else [],
+            jobs_beside=self._jobs_beside,
         )
 
     def _new_meter(self) -> ResourceMeter:

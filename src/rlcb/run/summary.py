@@ -34,6 +34,7 @@ class Outcome:
     nodes: list[dict[str, Any]]  # of a cluster
     limit: dict[str, Any] | None = None  # what this machine could reach, where that is known
     limit_command: str = ""  # what measures it, where that makes sense
+    jobs_beside: int = 0  # the most other runs that a suite ran on this machine at the same time
 
 
 def write_summaries(run: RunDirectory, config: Config, outcome: Outcome) -> Metrics:
@@ -84,6 +85,7 @@ def benchmark_metrics(run: RunDirectory, config: Config, outcome: Outcome) -> Me
             "num_workers": outcome.plan.num_workers,
             "num_learners": outcome.plan.num_learners,
             "num_threads": outcome.plan.threads,
+            **({"jobs_beside": outcome.jobs_beside} if outcome.jobs_beside else {}),
             **({"nodes": outcome.nodes} if outcome.nodes else {}),
         },
         "config": config.as_used(),

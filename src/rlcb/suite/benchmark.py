@@ -21,16 +21,22 @@ from rlcb.suite.directory import (
     store,
     stored,
 )
+from rlcb.suite.display import Display, clock
+from rlcb.suite.jobs import core_shares, waves, with_threads
 from rlcb.suite.settings import Suite, build_suite
-from rlcb.suite.work import Display, Work, clock
+from rlcb.suite.training import Training
+from rlcb.suite.work import Work
 
 
-def benchmark(output: Path, file: Path | None, flags: Given, dry_run: bool = False) -> int:
+def benchmark(
+    output: Path, file: Path | None, flags: Given, jobs: int | str | None = None, dry_run: bool = False
+) -> int:
     """Do what is not done yet of a suite; returns the exit code. Without file and flags it continues the stored one.
 
+    `jobs`: how many runs train at a time: a number, auto, or None for what is usual for such a suite.
     `dry_run`: print what would be done, after all that could refuse it; nothing is started, measured or written.
     """
-    stop = StopRequest("the current run finishes its update and saves, then the suite stops")
+    stop = StopRequest("every run under way finishes its update and saves, then the suite stops")
     stop.install()
     wanted = build_suite(file, flags) if file or flags else None
     if wanted is None and not has_plan(output):
@@ -39,38 +45,50 @@ def benchmark(output: Path, file: Path | None, flags: Given, dry_run: bool = Fal
             "or --total-timesteps N"
         )
     if dry_run:
-        return _print_plan(output, wanted, stop)
+        return _print_plan(output, wanted, stop, jobs)
     with locked(output):
         suite = _agreed(output, wanted)
         stop.begin()  # from here on there are runs to save
         display = Display()
-        work = Work(output, suite, stop, display)
-        check_room(output, work.unfinished, suite.configs)
-        store(output, suite)
-        event(output, "suite_started", unfinished=len(work.unfinished))
-        display.line(_banner(work))
         try:
-            return _do(work, stop, display)
+            work = Work(output, suite, stop, display, jobs)
+            check_room(output, work.unfinished, suite.configs)
+            store(output, suite)
+            event(output, "suite_started", unfinished=len(work.unfinished), jobs=work.jobs.count)
+            display.line(_banner(work))
+            return _do(work, f"rlcb benchmark --output-dir {output}" + (f" --jobs {jobs}" if jobs else ""))
         finally:
             display.close()
 
 
 def _agreed(output: Path, wanted: Suite | None) -> Suite:
     """The suite stored in the directory, which must equal the one wanted; where there is none, that one."""
+    suite = _planned(output, wanted)
+    # Measured once, so that all runs of a pair are carried out alike.
+    configs = {pair: with_precision(config, _mode(pair)) for pair, config in suite.configs.items()}
+    return Suite(suite.settings, configs)
+
+
+def _planned(output: Path, wanted: Suite | None) -> Suite:
+    """The same before anything is measured, with numbers of workers, and of threads if the suite is a new one."""
     suite = _chosen(output, wanted)
-    # Decided once, so that all runs of a pair are carried out alike.
-    return Suite(suite.settings, {pair: _decided(config, pair) for pair, config in suite.configs.items()})
+    here = {pair: decided(config) for pair, config in suite.configs.items() if _is_decided_here(config, pair)}
+    suite = Suite(suite.settings, {**suite.configs, **here})
+    return suite if has_plan(output) else with_threads(suite, len(core_shares()))
 
 
-def _decided(config: Config, pair: str) -> Config:
-    """A pair's configuration with a precision and a number of workers."""
-    mode = pair.rpartition("_")[2]
-    config = with_precision(config, mode)
-    return decided(config) if mode == "parallel" and config.parallel.num_workers == "auto" else config
+def _mode(pair: str) -> str:
+    return pair.rpartition("_")[2]
+
+
+def _is_decided_here(config: Config, pair: str) -> bool:
+    """Whether this machine's cores decide about the workers and learners of a parallel configuration."""
+    here = config.parallel.cluster is None or config.parallel.num_workers == "auto"
+    return _mode(pair) == "parallel" and here
 
 
 def _chosen(output: Path, wanted: Suite | None) -> Suite:
-    """The same, with every `auto` as it was given."""
+    """The same, with every `auto` of a new suite as it was given."""
     if not has_plan(output):
         assert wanted is not None
         return wanted
@@ -80,14 +98,15 @@ def _chosen(output: Path, wanted: Suite | None) -> Suite:
     return suite
 
 
-def _print_plan(output: Path, wanted: Suite | None, stop: StopRequest) -> int:
+def _print_plan(output: Path, wanted: Suite | None, stop: StopRequest, jobs: int | str | None) -> int:
     check_unlocked(output)
-    suite = _chosen(output, wanted)
+    suite = _planned(output, wanted)
     with closing(Display()) as display:
-        work = Work(output, suite, stop, display)
+        work = Work(output, suite, stop, display, jobs)
         check_room(output, work.unfinished, suite.configs)
         display.line(_banner(work))
-        display.line(filled("suite_plan.txt", work=work, resumable=resumable))
+        together = list(waves(work.unfinished, work.jobs, suite)) if work.jobs.count > 1 else []
+        display.line(filled("suite_plan.txt", work=work, resumable=resumable, together=together))
     return 0
 
 
@@ -96,10 +115,10 @@ def _banner(work: Work) -> str:
     return filled("suite_banner.txt", work=work, time_left="" if left is None else clock(left))
 
 
-def _do(work: Work, stop: StopRequest, display: Display) -> int:
-    """Train, evaluate, report; failures are reported together at the end."""
-    again = f"rlcb benchmark --output-dir {work.output}"
-    work.train()
+def _do(work: Work, again: str) -> int:
+    """Train, evaluate, report; failures are reported together at the end. `again`: the command that continues."""
+    stop, display = work.stop, work.display
+    Training(work).train()
     if stop.signal is None:
         work.evaluate()
     report = work.report() if work.results and stop.signal is None else None

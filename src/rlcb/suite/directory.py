@@ -153,9 +153,9 @@ def refuse_differences(output: Path, planned: Suite, wanted: Suite) -> None:
     if not different:  # otherwise the configurations differ for that reason
         for pair, config in wanted.configs.items():
             before, now = planned.configs[pair].as_used(), config.as_used()
-            if config.parallel.num_workers == "auto":  # these were decided when the suite began
-                decided = {"num_workers", "num_envs_per_worker", "num_learners"} & set(now["parallel"])
-                now["parallel"] |= {key: before["parallel"][key] for key in decided}
+            for section, key in _left_open(config):  # these were decided when the suite began
+                if key in now[section]:
+                    now[section][key] = before[section].get(key)
             for section in now:
                 different += _differences(before[section], now[section], f"{pair}: {section}.")
     if different:
@@ -164,6 +164,16 @@ def refuse_differences(output: Path, planned: Suite, wanted: Suite) -> None:
             f"--output-dir {output}: holds a suite with other settings: {'; '.join(different[:_SHOWN])}{more}. "
             "Choose another directory, or give nothing but --output-dir to continue that suite"
         )
+
+
+def _left_open(config: Config) -> list[tuple[str, str]]:
+    """The sections and keys whose values a configuration leaves to the machine."""
+    parallel, hardware = config.parallel, config.hardware
+    automatic = parallel.num_workers == "auto"
+    found = [("parallel", "num_workers"), ("parallel", "num_envs_per_worker")] if automatic else []
+    found += [("parallel", "num_learners")] if automatic or parallel.num_learners is None else []
+    found += [("hardware", "num_threads")] if hardware.num_threads is None else []
+    return found + ([("hardware", "precision")] if hardware.precision == "auto" else [])
 
 
 def _differences(before: dict[str, Any], now: dict[str, Any], prefix: str = "") -> list[str]:

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from rlcb.errors import ResourceError
@@ -15,13 +15,22 @@ from rlcb.signals import StopRequest, die_with
 
 POLL_SECONDS = 0.5
 _TAIL_BYTES = 8192
+_CORES = "--cores="
 
 
 class Child:
     """A running `rlcb …`; what it prints is appended to a log file."""
 
-    def __init__(self, arguments: Sequence[str | Path], log: Path):
+    def __init__(
+        self,
+        arguments: Sequence[str | Path],
+        log: Path,
+        cores: Sequence[int] = (),
+        variables: Mapping[str, str] | None = None,
+    ):
+        """`cores`: those that it may use, all if none is named; `variables`: of its environment, beside the usual."""
         words = [str(word) for word in arguments]
+        bound = [f"{_CORES}{','.join(map(str, cores))}"] if cores else []
         try:
             log.parent.mkdir(parents=True, exist_ok=True)
             with open(open_descriptor(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND), "ab") as file:
@@ -29,27 +38,36 @@ class Child:
                 file.flush()
                 self._start = file.tell()
                 self._process = subprocess.Popen(
-                    [sys.executable, "-m", "rlcb.suite.process", str(os.getpid()), *words],
+                    [sys.executable, "-m", "rlcb.suite.process", str(os.getpid()), *bound, *words],
                     stdin=subprocess.DEVNULL,
                     stdout=file,
                     stderr=subprocess.STDOUT,
                     start_new_session=True,  # Ctrl-C reaches the suite alone, which passes it on once
+                    env={**os.environ, **(variables or {})},
                 )
         except OSError as error:
             raise ResourceError(f"{error.filename or log}: cannot be written to: {error.strerror}") from None
-        self._log = log
+        self._log, self._begun, self._told = log, time.monotonic(), False
+
+    @property
+    def seconds(self) -> float:
+        """How long ago it was started."""
+        return time.monotonic() - self._begun
+
+    def ended(self, patience: float, stop: StopRequest) -> bool:
+        """Whether it has ended, after waiting some seconds for that; a signal is passed on to it, once."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(patience)
+            return True
+        if stop.signal is not None and not self._told:  # a second signal would stop it in the middle of saving
+            self._process.send_signal(stop.signal)
+            self._told = True
+        return False
 
     def until_end(self, stop: StopRequest) -> Iterator[float]:
         """The seconds that it has run, again and again until its end; a signal is passed on to it."""
-        begun, told = time.monotonic(), False
-        while True:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(POLL_SECONDS)
-                return
-            if stop.signal is not None and not told:  # a second signal would stop it in the middle of saving
-                self._process.send_signal(stop.signal)
-                told = True
-            yield time.monotonic() - begun
+        while not self.ended(POLL_SECONDS, stop):
+            yield self.seconds
 
     def reason(self) -> str | None:
         """Why it failed, once it has ended: the signal that killed it, or its last line; None: it did not fail."""
@@ -63,9 +81,12 @@ class Child:
 
     def last_line(self) -> str:
         """The last line with words in it that was printed so far."""
+        return next(iter(self.last_lines(1)), "")
+
+    def last_lines(self, most: int) -> list[str]:
+        """The last lines with words in them that were printed so far."""
         tail = self.output(self._log.stat().st_size - _TAIL_BYTES)
-        lines = [line for line in tail.splitlines() if any(map(str.isalnum, line))]
-        return lines[-1].strip() if lines else ""
+        return [line.strip() for line in tail.splitlines() if any(map(str.isalnum, line))][-most:]
 
     def output(self, since: int = 0) -> str:
         """What it has printed so far, `since` a position in the log."""
@@ -75,6 +96,10 @@ class Child:
 
 
 if __name__ == "__main__":
-    # In the child: PARENT_PID ARGUMENTS… Replace this program by the command; the bond to the parent remains.
-    die_with(int(sys.argv[1]))
-    os.execv(sys.executable, [sys.executable, "-m", "rlcb", *sys.argv[2:]])
+    # In the child: PARENT_PID [--cores=…] ARGUMENTS… Replace this program by the command; bond and cores remain.
+    parent, *words = sys.argv[1:]
+    die_with(int(parent))
+    if words[0].startswith(_CORES):
+        with contextlib.suppress(OSError):  # a core that was taken away meanwhile: results do not depend on it
+            os.sched_setaffinity(0, map(int, words.pop(0).removeprefix(_CORES).split(",")))
+    os.execv(sys.executable, [sys.executable, "-m", "rlcb", *words])

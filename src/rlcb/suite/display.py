@@ -1,0 +1,48 @@
+"""What a suite shows while it works: lines, and on a terminal a bar below them."""
+
+import sys
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from rlcb.console import Screen
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+class Display(Screen):
+    """Prints lines; on a terminal keeps a bar and the commands under way below them, which are removed at the end."""
+
+    def __init__(self, console: "Console | None" = None):
+        self._area = None
+        if console or sys.stdout.isatty():
+            from rich.live import Live
+
+            self._area = Live(console=console, auto_refresh=False, transient=True)
+        super().__init__(self._area)
+
+    @property
+    def drawn(self) -> bool:
+        """Whether there is a bar to redraw."""
+        return self._area is not None and self._live is not None
+
+    def show(self, phase: str, fraction: float, times: str, current: Sequence[str]) -> None:
+        """Redraw the bar: phase, share done, elapsed and remaining time, the last line of each command under way."""
+        if not self._area or not self._live:
+            return
+        from rich.console import Group
+        from rich.progress_bar import ProgressBar
+        from rich.table import Table
+        from rich.text import Text
+
+        row = Table.grid(padding=(0, 1))
+        share = min(max(fraction, 0.0), 1.0)
+        row.add_row(phase, ProgressBar(total=1.0, completed=share, width=24), f"{100 * share:.0f} %", times)
+        lines = [Text(line, no_wrap=True, overflow="ellipsis") for line in current]
+        self._area.update(Group(row, *lines), refresh=True)
+
+
+def clock(seconds: float) -> str:
+    """Hours, minutes and seconds: 1:02:03."""
+    return str(timedelta(seconds=round(seconds)))

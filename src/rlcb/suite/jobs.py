@@ -1,0 +1,224 @@
+"""How many runs of a suite train at the same time, and what each of them takes: cores, threads, memory."""
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from rlcb.config.plan import make_plan, threads_each
+from rlcb.config.schema import Config
+from rlcb.console import note
+from rlcb.envs.families import canonical_env_name, foreseen_spec
+from rlcb.errors import UsageError
+from rlcb.hardware import resolve_device, usable_cpus
+from rlcb.run.memory import available_bytes, expected_bytes
+from rlcb.suite.directory import SuiteRun
+from rlcb.suite.settings import Suite
+
+MOST_JOBS = 1024
+_GPU_CORES, _GPU_JOBS = 4, 4  # cores of each run on a GPU, and the most of such runs at a time
+_MB = 2**20
+Shares = tuple[tuple[int, ...], ...]
+
+
+# Threads, whatever the number of jobs
+
+
+def with_threads(suite: Suite, cores: int) -> Suite:
+    """The suite with a number of threads for every run that is given none, as it is kept with the suite.
+
+    The rounding of results depends on it, so it follows from the cores and the suite's runs, never from --jobs. Runs
+    by time are left as they are: they get the threads that their cores allow.
+    """
+    if suite.settings.duration_hours is not None:
+        return suite
+    decided = {
+        pair: config.changed("hardware", num_threads=_own_threads(suite, pair, cores))
+        for pair, config in suite.configs.items()
+        if config.hardware.num_threads is None and not _elsewhere(config, pair)
+    }
+    return Suite(suite.settings, {**suite.configs, **decided})
+
+
+def lacks_threads(suite: Suite) -> bool:
+    """Whether runs of fixed steps have no number of threads: an earlier version began the suite."""
+    if suite.settings.duration_hours is not None:
+        return False
+    return any(
+        config.hardware.num_threads is None and not _elsewhere(config, pair) for pair, config in suite.configs.items()
+    )
+
+
+def _own_threads(suite: Suite, pair: str, cores: int) -> int:
+    """Threads of a run's learning processes: sequential runs divide the cores, parallel workers have one each."""
+    config = suite.configs[pair]
+    if _is_parallel(pair):
+        workers, learners = _processes(config)
+        return threads_each(workers, learners, cores) if learners else 1
+    sequential = sum(mode == "sequential" for _, mode in suite.settings.pairs)
+    alike = sequential * len(suite.settings.seeds) * len(suite.settings.games)
+    return max(cores // (min(alike, gpu_jobs(cores)) if _on_gpu(config, pair) else alike), 1)
+
+
+def gpu_jobs(cores: int) -> int:
+    """The most runs at a time that use the GPU of a machine with so many cores."""
+    return max(min(cores // _GPU_CORES, _GPU_JOBS), 1)
+
+
+def _is_parallel(pair: str) -> bool:
+    return pair.endswith("_parallel")
+
+
+def _elsewhere(config: Config, pair: str) -> bool:
+    """Whether runs use a cluster, whose nodes decide their threads."""
+    return _is_parallel(pair) and config.parallel.cluster is not None
+
+
+def _on_gpu(config: Config, pair: str) -> bool:
+    return not _is_parallel(pair) and resolve_device(config.hardware.device) == "cuda"
+
+
+def _processes(config: Config) -> tuple[int, int]:
+    """Workers and learners of a parallel configuration that is decided."""
+    workers = config.parallel.num_workers
+    assert isinstance(workers, int)
+    return workers, config.parallel.num_learners or 0
+
+
+# Jobs
+
+
+@dataclass(frozen=True)
+class JobPlan:
+    """How many runs train at the same time, and how much of the machine each takes."""
+
+    count: int  # the most at a time
+    shares: Shares  # the cores that may be used, in as many shares as count
+    claims: dict[str, int]  # pair → shares that a run of it takes
+    threads: dict[str, int]  # pair → threads that its runs are given because they share the machine
+
+    def at_once(self, run: SuiteRun) -> int:
+        """How many runs like this one can be under way at a time."""
+        return min(self.count, len(self.shares) // self.claims[run.pair])
+
+    def beside(self, run: SuiteRun, others: Sequence[SuiteRun]) -> int:
+        """The most of the others that can be under way at the same time as this run."""
+        room, found = len(self.shares) - self.claims[run.pair], 0
+        for claim in sorted(self.claims[other.pair] for other in others):
+            if claim > room or found + 1 >= self.count:
+                break
+            room, found = room - claim, found + 1
+        return found
+
+
+def core_shares() -> Shares:
+    """The cores that may be used, in equal shares: a core each, or several if a quota allows fewer than there are."""
+    cores, count = sorted(os.sched_getaffinity(0)), usable_cpus()
+    bounds = [number * len(cores) // count for number in range(count + 1)]
+    return tuple(tuple(cores[low:high]) for low, high in pairwise(bounds))
+
+
+def plan_jobs(wanted: int | str | None, suite: Suite, runs: Sequence[SuiteRun], shares: Shares) -> JobPlan:
+    """The plan for the runs that are left; `wanted`: a number of jobs, auto, or None for the usual."""
+    cores, timed = len(shares), suite.settings.duration_hours is not None
+    if wanted is None:
+        wanted = 1 if timed or lacks_threads(suite) else "auto"
+    if wanted != 1 and lacks_threads(suite):
+        raise UsageError(
+            f"--jobs {wanted}: this suite was begun without a number of threads for its runs, so its results would "
+            "depend on --jobs; continue it with --jobs 1, or begin one in another directory"
+        )
+    needs = {pair: _need(suite, pair, cores) for pair in suite.configs}
+    if isinstance(wanted, str):
+        count = cores // min(needs.values())
+        on_gpu = any(_on_gpu(config, pair) for pair, config in suite.configs.items())
+        count = min(count, gpu_jobs(cores)) if on_gpu else count
+    else:
+        count = min(wanted, cores)
+        if count < wanted:
+            note(f"--jobs {wanted}: there are {cores} usable cores, so at most {count} runs train at a time")
+    count = max(min(count, len(runs)), 1)
+    claims, threads = {}, {}
+    for pair, config in suite.configs.items():
+        divides = timed and not _is_parallel(pair) and not config.hardware.num_threads
+        claims[pair] = max(0 if divides else needs[pair], cores // count)
+        if timed and count > 1 and not config.hardware.num_threads and not _elsewhere(config, pair):
+            threads[pair] = threads_each(*(_processes(config) if _is_parallel(pair) else (1, 0)), claims[pair])
+    if timed and count > 1:
+        note("several runs by time share the cores: what they reach, and how fast, depends on --jobs")
+    return JobPlan(count, shares, claims, threads)
+
+
+def _need(suite: Suite, pair: str, cores: int) -> int:
+    """Cores that a run keeps busy, at most all of them; a run on a cluster has the machine to itself."""
+    config = suite.configs[pair]
+    if _elsewhere(config, pair):
+        return cores
+    if not _is_parallel(pair):
+        return min(config.hardware.num_threads or _own_threads(suite, pair, cores), cores)
+    (workers, learners), threads = _processes(config), config.hardware.num_threads or 1
+    return min(workers + learners * threads if learners else workers * threads, cores)
+
+
+# Room
+
+
+class Room:
+    """The cores and the memory that the runs under way have."""
+
+    def __init__(self, plan: JobPlan, suite: Suite, available: Callable[[], int] = available_bytes):
+        """`available`: the bytes of memory that can be had now."""
+        self.plan = plan
+        self.shortage = ""  # why a run has to wait for memory, once one had to
+        self._suite, self._available = suite, available
+        self._at_first = available() if plan.count > 1 else 0
+        self._taken: dict[SuiteRun, list[int]] = {}  # numbers of shares
+        self._memory: dict[tuple[str, str], int] = {}  # of a run of a pair and a game
+
+    def take(self, run: SuiteRun) -> tuple[int, ...]:
+        """The cores for a run, which are its own until it leaves; none where there is no room for it now."""
+        used = {share for shares in self._taken.values() for share in shares}
+        free = [share for share in range(len(self.plan.shares)) if share not in used]
+        claim = self.plan.claims[run.pair]
+        if len(self._taken) >= self.plan.count or len(free) < claim or not self._has_memory(run):
+            return ()
+        self._taken[run] = free[:claim]
+        return tuple(core for share in free[:claim] for core in self.plan.shares[share])
+
+    def leave(self, run: SuiteRun) -> None:
+        """A run has ended."""
+        del self._taken[run]
+
+    def _has_memory(self, run: SuiteRun) -> bool:
+        """Whether a run's memory can be had beside the others'; a run that is alone is not asked for it."""
+        if not self._taken:
+            return True
+        own = self._expected(run)
+        together, free = own + sum(map(self._expected, self._taken)), self._available()
+        if own <= free and together <= self._at_first:
+            return True
+        self.shortage = self.shortage or (
+            f"Memory: {len(self._taken) + 1} runs at a time would take about {together / _MB:,.0f} MB; "
+            f"{self._at_first / _MB:,.0f} MB were free before the first run, {free / _MB:,.0f} MB are now: "
+            "runs wait for others to end"
+        )
+        return False
+
+    def _expected(self, run: SuiteRun) -> int:
+        key = run.pair, run.game
+        if key not in self._memory:
+            config = self._suite.configs[run.pair].changed("env", name=canonical_env_name(run.game))
+            on_gpu = _on_gpu(config, run.pair)
+            config, plan = make_plan(config.changed("hardware", device="cuda" if on_gpu else "cpu"), run.mode)
+            self._memory[key] = expected_bytes(config, plan, foreseen_spec(config.env))
+        return self._memory[key]
+
+
+def waves(runs: Sequence[SuiteRun], plan: JobPlan, suite: Suite) -> Iterator[list[SuiteRun]]:
+    """What would run beside what if all runs took equally long."""
+    waiting = list(runs)
+    while waiting:
+        room = Room(plan, suite)
+        together = [run for run in waiting if room.take(run)]
+        yield together
+        waiting = [run for run in waiting if run not in together]
