@@ -13,6 +13,7 @@ from rlcb.errors import UsageError
 from rlcb.run.memory import available_bytes
 from rlcb.suite import jobs as jobs_module
 from rlcb.suite.directory import SuiteRun, refuse_differences, runs_of, store, stored
+from rlcb.suite.gpu_sharing import shared_gpu
 from rlcb.suite.jobs import JobPlan, Room, core_shares, plan_jobs, waves, with_threads
 from rlcb.suite.settings import Suite, build_suite
 
@@ -120,13 +121,58 @@ def test_more_threads_than_a_share_take_several_shares() -> None:
     assert room.take(runs[2]) == (0, 1)
 
 
-def test_runs_on_a_gpu_get_four_cores_each_and_are_four_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_runs_on_a_gpu_get_five_cores_each_and_are_three_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jobs_module, "service", lambda: "/usr/bin/nvidia-cuda-mps-control")
     monkeypatch.setattr(jobs_module, "resolve_device", lambda device: "cuda" if device != "cpu" else "cpu")
     eight = {"modes": ["sequential"], "seeds": list(range(8)), "total_timesteps": 10_000, "device": "auto"}
-    for cores, count, threads in ((16, 4, 4), (64, 4, 16), (8, 2, 4), (2, 1, 2)):
+    for cores, count, threads in ((16, 3, 5), (64, 3, 21), (10, 2, 5), (2, 1, 2)):
         suite, _, plan = planned(cores, "auto", **eight)
         assert plan.count == count
+        assert plan.on_gpu
         assert suite.configs["ppo_sequential"].hardware.num_threads == threads
+    monkeypatch.setattr(jobs_module, "service", lambda: None)
+    assert planned(16, "auto", **eight)[2].count == 1
+    assert planned(16, 3, **eight)[2].count == 3
+
+
+# A program in the place of NVIDIA's: it writes down how it is called.
+CONTROL = """#!/bin/sh
+echo "$CUDA_MPS_PIPE_DIRECTORY|$*|$(cat)" >> {calls}
+exit {code}
+"""
+
+
+@pytest.mark.parametrize("code", [0, 1])
+def test_the_gpu_is_shared_by_a_service_of_the_suites_own(
+    code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    calls, control = tmp_path / "calls", tmp_path / "nvidia-cuda-mps-control"
+    control.write_text(CONTROL.format(calls=calls, code=code))
+    control.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    with shared_gpu(wanted=True):
+        place = os.environ.get("CUDA_MPS_PIPE_DIRECTORY")
+        assert (place is not None and Path(place).is_dir()) == (code == 0)
+    assert "CUDA_MPS_PIPE_DIRECTORY" not in os.environ
+    lines = [line.split("|")[1:] for line in calls.read_text().splitlines()]
+    assert lines == ([["-d", ""], ["", "quit"]] if code == 0 else [["-d", ""]])
+    assert ("did not start: exit code 1" in capsys.readouterr().err) == (code == 1)
+    calls.unlink()
+    with shared_gpu(wanted=False):
+        pass
+    monkeypatch.setenv("CUDA_MPS_PIPE_DIRECTORY", "/somewhere")  # the user's own service
+    with shared_gpu(wanted=True):
+        assert os.environ["CUDA_MPS_PIPE_DIRECTORY"] == "/somewhere"
+    assert not calls.exists()
+
+
+def test_a_gpu_without_the_service_is_shared_in_slices_of_time(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    with shared_gpu(wanted=True):
+        pass
+    assert "NVIDIA's MPS is not installed: --jobs 1 may be faster" in capsys.readouterr().err
 
 
 def test_a_run_waits_where_memory_would_not_suffice_which_is_said_once() -> None:

@@ -22,6 +22,7 @@ from rlcb.suite.directory import (
     stored,
 )
 from rlcb.suite.display import Display, clock
+from rlcb.suite.gpu_sharing import shared_gpu
 from rlcb.suite.jobs import core_shares, waves, with_threads
 from rlcb.suite.settings import Suite, build_suite
 from rlcb.suite.training import Training
@@ -56,7 +57,8 @@ def benchmark(
             store(output, suite)
             event(output, "suite_started", unfinished=len(work.unfinished), jobs=work.jobs.count)
             display.line(_banner(work))
-            return _do(work, f"rlcb benchmark --output-dir {output}" + (f" --jobs {jobs}" if jobs else ""))
+            with shared_gpu(work.jobs.on_gpu and work.jobs.count > 1):
+                return _do(work, f"rlcb benchmark --output-dir {output}" + (f" --jobs {jobs}" if jobs else ""))
         finally:
             display.close()
 

@@ -13,10 +13,11 @@ from rlcb.errors import UsageError
 from rlcb.hardware import resolve_device, usable_cpus
 from rlcb.run.memory import available_bytes, expected_bytes
 from rlcb.suite.directory import SuiteRun
+from rlcb.suite.gpu_sharing import service
 from rlcb.suite.settings import Suite
 
 MOST_JOBS = 1024
-_GPU_CORES, _GPU_JOBS = 4, 4  # cores of each run on a GPU, and the most of such runs at a time
+_GPU_CORES, _GPU_JOBS = 5, 3  # cores of each run on a GPU, and the most of such runs at a time
 _MB = 2**20
 Shares = tuple[tuple[int, ...], ...]
 
@@ -96,6 +97,7 @@ class JobPlan:
     shares: Shares  # the cores that may be used, in as many shares as count
     claims: dict[str, int]  # pair → shares that a run of it takes
     threads: dict[str, int]  # pair → threads that its runs are given because they share the machine
+    on_gpu: bool = False  # some of the runs use the GPU
 
     def at_once(self, run: SuiteRun) -> int:
         """How many runs like this one can be under way at a time."""
@@ -129,10 +131,11 @@ def plan_jobs(wanted: int | str | None, suite: Suite, runs: Sequence[SuiteRun], 
             "depend on --jobs; continue it with --jobs 1, or begin one in another directory"
         )
     needs = {pair: _need(suite, pair, cores) for pair in suite.configs}
+    on_gpu = any(_on_gpu(config, pair) for pair, config in suite.configs.items())
     if isinstance(wanted, str):
         count = cores // min(needs.values())
-        on_gpu = any(_on_gpu(config, pair) for pair, config in suite.configs.items())
-        count = min(count, gpu_jobs(cores)) if on_gpu else count
+        if on_gpu:  # in slices of time several runs are slower than one after the other
+            count = min(count, gpu_jobs(cores)) if service() else 1
     else:
         count = min(wanted, cores)
         if count < wanted:
@@ -146,7 +149,7 @@ def plan_jobs(wanted: int | str | None, suite: Suite, runs: Sequence[SuiteRun], 
             threads[pair] = threads_each(*(_processes(config) if _is_parallel(pair) else (1, 0)), claims[pair])
     if timed and count > 1:
         note("several runs by time share the cores: what they reach, and how fast, depends on --jobs")
-    return JobPlan(count, shares, claims, threads)
+    return JobPlan(count, shares, claims, threads, on_gpu)
 
 
 def _need(suite: Suite, pair: str, cores: int) -> int:
