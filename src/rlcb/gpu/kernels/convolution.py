@@ -1,8 +1,9 @@
 """Triton kernels for the residual CNN of IMPALA: 3×3 convolutions of 16 and 32 channels and their input gradients.
 
-All pictures are [B, H, W, C] in memory. A convolution is a product of matrices: a row per pixel, with the values of its
-neighbours side by side (taps × channels), times the weights. Sums are fp32 whatever the type of the elements. A program
-is given the same pixels whatever the GPU, and nothing is added atomically, so results repeat bit for bit.
+All pictures are [B, H, W, C] in memory. A convolution is a product of matrices: a row per cell of 2×2 or 1×2 pixels,
+with the values of the pixels in and around it side by side, times the weights, of which some are zero. That takes fewer
+loads than a row per pixel. Sums are fp32 whatever the type of the elements. A program is given the same pixels whatever
+the GPU, and nothing is added atomically, so results repeat bit for bit.
 """
 
 from typing import NamedTuple
@@ -21,10 +22,9 @@ class Tile(NamedTuple):
     stages: int = 1
 
 
-# By the number of input channels. The taps are those of one product: its depth is taps × channels.
-CONV = {16: Tile(128, 8), 32: Tile(128, 8)}
-CONV_TAPS = {16: 4, 32: 4}
-CONV_LINES = {16: 2, 32: 1}  # a row of the product is a cell of so many × 2 pixels; 0: a pixel
+# By the number of input channels.
+CONV = {16: Tile(64, 4), 32: Tile(128, 8)}
+CONV_LINES = {16: 2, 32: 1}  # a cell has so many × 2 pixels
 
 
 @triton.jit
@@ -35,56 +35,6 @@ def relu_of(values: tl.tensor) -> tl.tensor:
     # As integers, because Triton compares bf16 only after a conversion to fp32.
     bits = values.to(tl.int16, bitcast=True)
     return tl.maximum(bits, tl.zeros_like(bits)).to(values.dtype, bitcast=True)
-
-
-@triton.jit
-def neighbours(
-    x: tl.tensor, start: tl.tensor, total: tl.tensor, first: tl.constexpr, height: tl.constexpr, width: tl.constexpr,
-    channels: tl.constexpr, taps: tl.constexpr, block: tl.constexpr, relu: tl.constexpr,
-) -> tl.tensor:  # fmt: skip
-    """[block, taps · channels]: for every pixel from `start` on its neighbours at taps `first`…, zero outside."""
-    rows = tl.arange(0, block)
-    pixel = start + rows
-    row = pixel // width % height
-    column = pixel % width
-    depth = tl.arange(0, taps * channels)
-    tap = first + depth // channels
-    down = tap // 3 - 1
-    right = tap % 3 - 1
-    there_row = row[:, None] + down[None, :]
-    there_column = column[:, None] + right[None, :]
-    inside = (there_row >= 0) & (there_row < height) & (there_column >= 0) & (there_column < width)
-    inside = inside & (pixel < total)[:, None] & (tap < 9)[None, :]
-    there = (rows[:, None] + (down * width + right)[None, :]) * channels + (depth % channels)[None, :]
-    values = tl.load(x + start.to(tl.int64) * channels + there, mask=inside, other=0.0)
-    if relu:
-        values = relu_of(values)
-    return values
-
-
-@triton.jit
-def _conv_kernel(
-    x: tl.tensor, weight: tl.tensor, bias: tl.tensor, sign: tl.tensor, residual: tl.tensor, out: tl.tensor,
-    total: tl.tensor, height: tl.constexpr, width: tl.constexpr, channels: tl.constexpr, outputs: tl.constexpr,
-    taps: tl.constexpr, block: tl.constexpr, relu: tl.constexpr, relu_out: tl.constexpr, backward: tl.constexpr,
-) -> None:  # fmt: skip
-    start = tl.program_id(0) * block
-    depth = tl.arange(0, taps * channels)
-    output = tl.arange(0, outputs)
-    sums = tl.zeros([block, outputs], tl.float32)
-    for first in tl.static_range(0, 9, taps):
-        values = neighbours(x, start, total, first, height, width, channels, taps, block, relu)
-        tap = first + depth // channels
-        if backward:  # weights [channels, 9, outputs], taps mirrored
-            where = (depth % channels * 9 + 8 - tap)[:, None] * outputs + output[None, :]
-        else:  # weights [outputs, 9, channels]
-            where = output[None, :] * (9 * channels) + (first * channels + depth)[:, None]
-        factors = tl.load(weight + where, mask=(tap < 9)[:, None], other=0.0)
-        sums = tl.dot(values, factors, sums, input_precision="ieee")
-    rows = tl.arange(0, block)
-    here = start.to(tl.int64) * outputs + (rows[:, None] * outputs + output[None, :])
-    valid = (start + rows < total)[:, None]
-    _finish(sums, bias, sign, residual, out, here, valid, output, relu_out)
 
 
 @triton.jit
@@ -104,12 +54,11 @@ def _finish(
 
 
 @triton.jit
-def _cell_conv_kernel(
+def _conv_kernel(
     x: tl.tensor, weight: tl.tensor, bias: tl.tensor, sign: tl.tensor, residual: tl.tensor, out: tl.tensor,
     total: tl.tensor, height: tl.constexpr, width: tl.constexpr, channels: tl.constexpr, outputs: tl.constexpr,
     lines: tl.constexpr, block: tl.constexpr, relu: tl.constexpr, relu_out: tl.constexpr, backward: tl.constexpr,
 ) -> None:  # fmt: skip
-    """As `_conv_kernel`, but a row of the product is a cell of `lines` × 2 pixels: fewer loads, some factors zero."""
     columns: tl.constexpr = (width + 1) // 2
     per_picture: tl.constexpr = (height + lines - 1) // lines * columns
     cell = tl.program_id(0) * block + tl.arange(0, block)
@@ -171,13 +120,10 @@ def _launch_conv(
     outputs = weight.shape[1 if backward else 0]
     out = x.new_empty(batch, height, width, outputs)
     tile, lines = CONV[channels], CONV_LINES[channels]
-    total = batch * height * width
-    if lines:
-        total = batch * triton.cdiv(height, lines) * triton.cdiv(width, 2)
-    kernel = _cell_conv_kernel if lines else _conv_kernel
-    kernel[(triton.cdiv(total, tile.block),)](
-        x, channels_last(weight), bias, sign, residual, out, total, height, width, channels, outputs,
-        lines or CONV_TAPS[channels], tile.block, relu, relu_out, backward, num_warps=tile.warps,
+    cells = batch * triton.cdiv(height, lines) * triton.cdiv(width, 2)
+    _conv_kernel[(triton.cdiv(cells, tile.block),)](
+        x, channels_last(weight), bias, sign, residual, out, cells, height, width, channels, outputs,
+        lines, tile.block, relu, relu_out, backward, num_warps=tile.warps,
     )  # fmt: skip
     return out
 

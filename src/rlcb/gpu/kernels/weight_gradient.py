@@ -8,12 +8,11 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from rlcb.gpu.kernels.convolution import Tile, neighbours, relu_of
+from rlcb.gpu.kernels.convolution import Tile, relu_of
 
 # By the number of input channels.
 WEIGHTS = {16: Tile(64, 8), 32: Tile(64, 8)}
 PROGRAMS = {16: 528, 32: 132}  # at most; each leaves one partial sum of the gradient
-PAIRS = {16: True, 32: True}  # whether a row of the product is a pair of pixels
 SUM = Tile(64, 4)  # rows are partial sums
 _SUMMED = 32  # elements of the gradient per program
 _BLOCKS_PER_PROGRAM = 4  # at least, before another program (and another partial sum) is worth it
@@ -21,37 +20,6 @@ _BLOCKS_PER_PROGRAM = 4  # at least, before another program (and another partial
 
 @triton.jit
 def _weights_kernel(
-    x: tl.tensor, gradient: tl.tensor, partial: tl.tensor, total: tl.tensor,
-    height: tl.constexpr, width: tl.constexpr, channels: tl.constexpr, outputs: tl.constexpr, block: tl.constexpr,
-    relu: tl.constexpr, stages: tl.constexpr,
-) -> None:  # fmt: skip
-    """A program's partial sums [12 · channels, outputs]; the row of tap 9 and channel 0 is that of the bias."""
-    rows = tl.arange(0, block)
-    output = tl.arange(0, outputs)
-    depth = tl.arange(0, 4 * channels)
-    sums0 = tl.zeros([4 * channels, outputs], tl.float32)
-    sums1 = tl.zeros([4 * channels, outputs], tl.float32)
-    sums2 = tl.zeros([4 * channels, outputs], tl.float32)
-    for number in tl.range(tl.program_id(0), tl.cdiv(total, block), tl.num_programs(0), num_stages=stages):
-        start = number * block
-        here = start.to(tl.int64) * outputs + (rows[:, None] * outputs + output[None, :])
-        given = tl.load(gradient + here, mask=(start + rows < total)[:, None], other=0.0)
-        taps0 = neighbours(x, start, total, 0, height, width, channels, 4, block, relu)
-        taps1 = neighbours(x, start, total, 4, height, width, channels, 4, block, relu)
-        taps2 = neighbours(x, start, total, 8, height, width, channels, 4, block, relu)
-        taps2 = tl.where((depth == channels)[None, :], 1.0, taps2).to(given.dtype)  # a factor of one at tap 9
-        sums0 = tl.dot(tl.trans(taps0), given, sums0, input_precision="ieee")
-        sums1 = tl.dot(tl.trans(taps1), given, sums1, input_precision="ieee")
-        sums2 = tl.dot(tl.trans(taps2), given, sums2, input_precision="ieee")
-    size: tl.constexpr = 4 * channels * outputs
-    partial += tl.program_id(0) * (3 * size) + depth[:, None] * outputs + output[None, :]
-    tl.store(partial, sums0)
-    tl.store(partial + size, sums1)
-    tl.store(partial + 2 * size, sums2)
-
-
-@triton.jit
-def _pair_weights_kernel(
     x: tl.tensor, gradient: tl.tensor, partial: tl.tensor, total: tl.tensor,
     height: tl.constexpr, width: tl.constexpr, channels: tl.constexpr, outputs: tl.constexpr, block: tl.constexpr,
     relu: tl.constexpr, stages: tl.constexpr,
@@ -103,28 +71,24 @@ def _pair_weights_kernel(
 @triton.jit
 def _weights_sum_kernel(
     partial: tl.tensor, weight: tl.tensor, bias: tl.tensor, programs: tl.tensor,
-    channels: tl.constexpr, outputs: tl.constexpr, pairs: tl.constexpr, summed: tl.constexpr, block: tl.constexpr,
+    channels: tl.constexpr, outputs: tl.constexpr, summed: tl.constexpr, block: tl.constexpr,
 ) -> None:  # fmt: skip
     element = tl.program_id(0) * summed + tl.arange(0, summed)
     depth = element // outputs
     output = element % outputs
     of_weight = depth < 9 * channels
-    size: tl.constexpr = 24 * channels * outputs + 2 * outputs if pairs else 12 * channels * outputs
-    if pairs:
-        tap = depth // channels
-        rows_before = tl.where(of_weight, (tap // 3 * 4 + tap % 3) * channels + depth % channels, 12 * channels)
-        first = rows_before * (2 * outputs) + output
-        step = tl.where(of_weight, channels * 2 * outputs, 0) + outputs  # to the second pixel of the pair
-    else:
-        first = element
+    size: tl.constexpr = 24 * channels * outputs + 2 * outputs
+    tap = depth // channels
+    rows_before = tl.where(of_weight, (tap // 3 * 4 + tap % 3) * channels + depth % channels, 12 * channels)
+    first = rows_before * (2 * outputs) + output
+    step = tl.where(of_weight, channels * 2 * outputs, 0) + outputs  # to the second pixel of the pair
     sums = tl.zeros([block, summed], tl.float32)
     for start in range(0, programs, block):
         row = start + tl.arange(0, block)
         used = (row < programs)[:, None] & (depth <= 9 * channels)[None, :]
         where = partial + row[:, None] * size + first[None, :]
         sums += tl.load(where, mask=used, other=0.0)
-        if pairs:
-            sums += tl.load(where + step[None, :], mask=used, other=0.0)
+        sums += tl.load(where + step[None, :], mask=used, other=0.0)
     result = tl.sum(sums, axis=0)
     tl.store(weight + output * (9 * channels) + depth, result.to(weight.dtype.element_ty), mask=of_weight)
     tl.store(bias + output, result.to(bias.dtype.element_ty), mask=depth == 9 * channels)
@@ -136,20 +100,17 @@ def conv_weight_gradient(
     """The gradients at a convolution's weights and bias, for the gradient [B, H, W, N] at its output."""
     batch, height, width, channels = x.shape
     outputs = gradient.shape[3]
-    tile, pairs = WEIGHTS[channels], PAIRS[channels]
-    total = batch * height * (triton.cdiv(width, 2) if pairs else width)
-    programs = num_programs(triton.cdiv(total, tile.block), PROGRAMS[channels])
-    size = 24 * channels * outputs + 2 * outputs if pairs else 12 * channels * outputs
-    partial = x.new_empty(programs, size, dtype=torch.float32)
-    kernel = _pair_weights_kernel if pairs else _weights_kernel
-    kernel[(programs,)](
-        x, gradient, partial, total, height, width, channels, outputs, tile.block, relu, tile.stages,
+    tile, pairs = WEIGHTS[channels], batch * height * triton.cdiv(width, 2)
+    programs = num_programs(triton.cdiv(pairs, tile.block), PROGRAMS[channels])
+    partial = x.new_empty(programs, 24 * channels * outputs + 2 * outputs, dtype=torch.float32)
+    _weights_kernel[(programs,)](
+        x, gradient, partial, pairs, height, width, channels, outputs, tile.block, relu, tile.stages,
         num_warps=tile.warps,
     )  # fmt: skip
     weights = torch.empty_like(weight, memory_format=torch.channels_last)
     biases = torch.empty_like(bias)
     _weights_sum_kernel[(triton.cdiv((9 * channels + 1) * outputs, _SUMMED),)](
-        partial, weights, biases, programs, channels, outputs, pairs, _SUMMED, SUM.block, num_warps=SUM.warps
+        partial, weights, biases, programs, channels, outputs, _SUMMED, SUM.block, num_warps=SUM.warps
     )
     return weights, biases
 
