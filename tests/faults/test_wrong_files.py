@@ -31,6 +31,7 @@ pytestmark = pytest.mark.xdist_group("wrong files")
 Capsys = pytest.CaptureFixture[str]
 Content = dict[str, Any]
 GENERATOR = torch.Generator().get_state()
+GPU_GENERATOR = torch.tensor([1] + 7 * [0] + [8] + 7 * [0], dtype=torch.uint8)  # seed 1, offset 8
 WRONG_TENSORS = (
     torch.zeros(3), torch.zeros(()), torch.zeros(4, dtype=torch.float64), torch.zeros(4, dtype=torch.int64),
     torch.full((4,), torch.nan), torch.zeros(0), torch.zeros(1).expand(10**6), torch.zeros_like(GENERATOR),
@@ -134,6 +135,8 @@ WRONG_CONTENT = {
     "a state too few": (("envs", 0), "remove", None, "envs and workers do not agree"),
     "a state that is none": (("envs", 0), "replace", torch.ones(9, dtype=torch.uint8), "envs.0 is not the state"),
     "a generator that is none": (("workers", 0, "acting"), "replace", torch.zeros_like(GENERATOR), "random generator"),
+    "a GPU's generator that is none": (("workers", 0, "acting"), "replace", GPU_GENERATOR + 3, "random generator"),
+    "a GPU's generator that learns": (("workers", 0, "learning"), "replace", GPU_GENERATOR, "random generator"),
     "a date that is none": (("run", "started"), "replace", "yesterday", "run.started must be a time with its zone"),
     "no configuration": (("meta", "config"), "replace", "{}", "its configuration cannot be read: env is missing"),
 }
@@ -160,6 +163,12 @@ def test_a_wrong_newest_checkpoint_falls_back_with_a_warning(copy: Path, content
     assert "falling back to the checkpoint before it" in warning
     assert "step_256.pt at step 256" in done.stderr
     assert load_checkpoint(final(copy))["meta"]["env_steps"] == 512
+
+
+def test_a_run_that_acted_on_a_gpu_goes_on_here(only: Path, content: Content) -> None:
+    write_sealed(only, changed(content, ("workers", 0, "acting"), "replace", GPU_GENERATOR))
+    done = rlcb_here("train", "--resume", only.parents[1])
+    assert done.returncode == 0, done.stderr
 
 
 def test_an_evaluation_falls_back_in_a_directory_and_refuses_a_file(

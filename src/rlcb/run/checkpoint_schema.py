@@ -23,6 +23,7 @@ from rlcb.networks import make_network
 from rlcb.run.archive import TensorHeader
 
 FORMAT = 1
+_GPU_GENERATOR = (16,)  # the shape of a GPU's random generator: its seed and its offset, 8 bytes each
 _STATE_BYTES = 2**20  # most bytes of an environment's state at the start of an episode …
 _STATE_FACTOR = 16  # … beside so many times its family's usual size …
 _STATE_BYTES_PER_STEP = 16  # … and for each of its steps: Gymnasium's hold all actions since the episode began
@@ -252,7 +253,8 @@ def _check_states(content: _Content, env: EnvConfig) -> None:
     generator = tuple(torch.Generator().get_state().shape)
     for number, worker in enumerate(content.workers):
         for name, header in (("acting", worker.acting), ("learning", worker.learning)):
-            if header.dtype != torch.uint8 or header.shape != generator:
+            shapes = (generator, _GPU_GENERATOR) if name == "acting" else (generator,)
+            if header.dtype != torch.uint8 or header.shape not in shapes:
                 raise Unfit(f"workers.{number}.{name} is not the state of a random generator")
     most = _STATE_BYTES + _STATE_BYTES_PER_STEP * content.progress.env_steps // env.num_envs
     most += _STATE_FACTOR * family_of(env.name).state_bytes
@@ -278,7 +280,16 @@ def check_values(content: dict[str, Any]) -> None:
             raise Unfit(f"optimizer.{name} is negative")
     for number, worker in enumerate(content["workers"]):
         for name in ("acting", "learning"):
-            try:
-                torch.Generator().set_state(worker[name])
-            except RuntimeError:
-                raise Unfit(f"workers.{number}.{name} is not the state of a random generator") from None
+            if not _is_generator_state(worker[name]):
+                raise Unfit(f"workers.{number}.{name} is not the state of a random generator")
+
+
+def _is_generator_state(state: torch.Tensor) -> bool:
+    """Whether a random generator can be set to it: one of a CPU, or one of a GPU with its offset, a multiple of 4."""
+    if tuple(state.shape) == _GPU_GENERATOR:
+        return 0 <= int(state.view(torch.int64)[1]) < 2**62 and int(state.view(torch.int64)[1]) % 4 == 0
+    try:
+        torch.Generator().set_state(state)
+    except RuntimeError:
+        return False
+    return True
