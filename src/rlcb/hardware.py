@@ -48,7 +48,7 @@ def cgroup_cpu_quota(root: Path = Path("/sys/fs/cgroup"), membership: Path = Pat
 
 def cgroup_folders(controller: str, root: Path, membership: Path) -> Iterator[Path]:
     """The folders of this process's cgroups that can limit what a controller controls, version 2 and 1."""
-    for line in _read(membership).splitlines():
+    for line in read_system_file(membership).splitlines():
         _, controllers, path = line.split(":", 2)
         if controllers and controller not in controllers.split(","):
             continue
@@ -63,7 +63,10 @@ def cgroup_folders(controller: str, root: Path, membership: Path) -> Iterator[Pa
 
 def _quota_of(folder: Path) -> float | None:
     """The quota written in one cgroup folder, version 2 or 1."""
-    words = _read(folder / "cpu.max") or f"{_read(folder / 'cpu.cfs_quota_us')} {_read(folder / 'cpu.cfs_period_us')}"
+    words = (
+        read_system_file(folder / "cpu.max")
+        or f"{read_system_file(folder / 'cpu.cfs_quota_us')} {read_system_file(folder / 'cpu.cfs_period_us')}"
+    )
     try:
         quota, period = map(float, words.split())
     except ValueError:
@@ -86,7 +89,8 @@ def _told(variable: str) -> int:
     return int(text) if text.isascii() and text.isdigit() and len(text) < 6 else 0
 
 
-def _read(path: Path) -> str:
+def read_system_file(path: Path) -> str:
+    """The text of a file of /proc or /sys; empty where it cannot be read."""
     try:
         return path.read_text()
     except OSError:
@@ -216,8 +220,8 @@ def describe_machine() -> dict[str, Any]:
 @cache  # asking the driver takes up to a second
 def describe_gpus(root: Path = Path("/proc/driver/nvidia")) -> dict[str, Any]:
     """NVIDIA's GPUs of this machine and their driver, without loading CUDA; an empty list where there are none."""
-    gpus = [_field(_read(file), "Model") for file in sorted(root.glob("gpus/*/information"))]
-    version = re.search(r"\s(\d{3,}\.[\d.]+)\s", _read(root / "version"))
+    gpus = [_field(read_system_file(file), "Model") for file in sorted(root.glob("gpus/*/information"))]
+    version = re.search(r"\s(\d{3,}\.[\d.]+)\s", read_system_file(root / "version"))
     if gpus or not shutil.which("nvidia-smi"):
         return {"gpus": gpus, "gpu_driver": version[1] if version else None}
     command = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
@@ -259,7 +263,7 @@ def cpu_model() -> str:
 
 def _cpuinfo(field: str) -> str:
     """What Linux says about the first processor."""
-    return _field(_read(Path("/proc/cpuinfo")), field)
+    return _field(read_system_file(Path("/proc/cpuinfo")), field)
 
 
 def _field(text: str, name: str) -> str:

@@ -8,7 +8,7 @@ from rlcb.config.plan import Plan
 from rlcb.config.schema import Config
 from rlcb.envs.base import EnvSpec
 from rlcb.envs.families import family_of
-from rlcb.hardware import cgroup_folders
+from rlcb.hardware import cgroup_folders, read_system_file
 
 _MB = 2**20
 # Measured with Python 3.11 and torch 2.13 for the CPU on Linux, x86-64; see `expected_bytes`.
@@ -70,10 +70,6 @@ def available_bytes(root: Path = Path("/sys/fs/cgroup"), membership: Path = Path
 def _number_in(*files: Path, form: str = r"^(\d+)$") -> int | None:
     """The last number of this form in the first of the files that has one."""
     for file in files:
-        try:
-            found = re.findall(form, file.read_text(), re.MULTILINE)
-        except OSError:
-            continue
-        if found:
+        if found := re.findall(form, read_system_file(file), re.MULTILINE):
             return int(found[-1])
     return None
