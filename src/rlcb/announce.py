@@ -37,6 +37,8 @@ def _print_notes(config: Config, mode: str, plan: Plan) -> None:
         if mode == "parallel" and plan.num_workers > cores:
             noun = ALGORITHMS[config.algorithm].worker
             note(f"{plan.num_workers} {noun}s share {cores} cores: fewer would be faster")
+    if plan.device == "cpu" and config.hardware.compile in (True, "graphs"):
+        note("compile: only runs on a GPU are compiled, this one is not")
     if config.hardware.precision == "bf16" and not computes_bf16(plan.device):
         lacks = "this GPU" if plan.device == "cuda" else "this processor"
         note(f"precision bf16: {lacks} has no instructions for it, fp32 would be faster")

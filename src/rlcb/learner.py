@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -43,8 +43,6 @@ class Learner:
     finiteness and what crosses between processes are single operations on it, or on this rank's shard of it.
     """
 
-    reuses_acting: ClassVar[bool] = True  # acting's forward pass serves for learning too, where that is the same
-
     def __init__(
         self,
         policy: nn.Module,
@@ -57,16 +55,18 @@ class Learner:
         self.policy, self.config, self.generator, self._heartbeat = policy, config, generator, heartbeat
         self.algorithm = algorithm_named(config.algorithm)
         self._loss = self.algorithm.loss
-        # One gradient per rollout, at the weights that acted: the forward pass of acting serves for learning, too.
-        once = ALGORITHMS[config.algorithm].whole_rollout and not config.training.micro_batch_size
-        hardware = config.hardware
-        self.computation = Computation(
-            policy, hardware.precision, once and self.reuses_acting, compiled=hardware.compile is True
-        )
+        self.computation = self._make_computation()
         self.weights = flattened(policy)
         self._moments = {name: torch.zeros_like(self.weights) for name in MOMENTS[config.training.optimizer]}
         self._steps = torch.zeros((), device=self.weights.device)
         self.join(SoloGroup(), shared)
+
+    def _make_computation(self) -> Computation:
+        """How the policy is computed."""
+        config = self.config
+        # One gradient per rollout, at the weights that acted: the forward pass of acting serves for learning, too.
+        once = ALGORITHMS[config.algorithm].whole_rollout and not config.training.micro_batch_size
+        return Computation(self.policy, config.hardware.precision, keeps_layers=once)
 
     def join(self, group: ProcessGroup, shared: SharedParameters | None = None) -> None:
         """Work in this group from now on; weights, moments and gradients go where its parameters are kept."""

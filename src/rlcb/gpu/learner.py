@@ -14,6 +14,7 @@ from rlcb.gpu.device import distinct_writes, use_kernels
 from rlcb.gpu.graph import Graph
 from rlcb.gpu.memory import RolloutMemory
 from rlcb.learner import Learner, Update, select
+from rlcb.networks.computation import Computation
 from rlcb.rollout import Rollout
 
 
@@ -22,8 +23,6 @@ class GpuLearner(Learner):
 
     Whether a gradient is finite is decided on the device: a step whose gradient is not changes nothing.
     """
-
-    reuses_acting = False  # a graph keeps no results of layers
 
     def __init__(
         self,
@@ -36,7 +35,6 @@ class GpuLearner(Learner):
     ):
         """`memory`: where rollouts are learned from; `recorded`: with CUDA graphs, not operation by operation."""
         super().__init__(policy, config, generator, heartbeat=heartbeat)
-        use_kernels(self.computation, config.hardware)
         if config.hardware.compile is True and not ALGORITHMS[config.algorithm].whole_unrolls:
             self._loss = torch.compile(self.algorithm.loss, dynamic=False)  # V-trace's loop would take long to compile
         self._memory, device = memory, self.weights.device
@@ -52,6 +50,13 @@ class GpuLearner(Learner):
         self._scaled = self._advantage_scales(self._batch, self._indices) is not None
         self._prepare = Graph(self._fill_batch, recorded)
         self._step = Graph(self._take_step, recorded, changes=[*self.vectors(), self._row])
+
+    def _make_computation(self) -> Computation:
+        """How the policy is computed."""
+        hardware = self.config.hardware
+        computation = Computation(self.policy, hardware.precision, compiled=hardware.compile is True)
+        use_kernels(computation, hardware)
+        return computation
 
     def prepare(self) -> None:
         """Record what learning does; it changes nothing."""
