@@ -54,6 +54,10 @@ def test_the_combination_is_what_the_parts_add_up_to(seed: int) -> None:
         env, acting, training = (rates[name][worker] for name in ACTIVITIES)
         expected += 1 / seconds_of_a_step(env, acting, training, epochs)
     assert attainable_fps(rates, Shape(epochs)) == pytest.approx(expected)
+    one = {name: values[:1] for name, values in rates.items()}
+    slower = min(one["env"][0], one["acting"][0])  # both go on at the same time
+    expected = 1 / (1 / slower + epochs / one["training"][0])
+    assert attainable_fps(one, Shape(epochs, in_turn=True)) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("seed", range(20))
