@@ -51,7 +51,7 @@ class _Table(Screen):
     """Draws tables: on a terminal with colours and, where they are redrawn, in place; elsewhere as plain lines."""
 
     def __init__(self, redrawn: bool):
-        self._area = None
+        self._area, self._again = None, False
         if redrawn and sys.stdout.isatty():
             from rich.live import Live
 
@@ -68,7 +68,8 @@ class _Table(Screen):
             console = Console()
             console.print(_drawn(snapshot, console, whole=True))
         else:
-            print(*_plain_lines(snapshot), "", sep="\n", flush=True)
+            print(*([""] if self._again else []), *_plain_lines(snapshot), sep="\n", flush=True)
+        self._again = True
 
 
 def _drawn(snapshot: Snapshot, console: "Console", whole: bool) -> "RenderableType":
@@ -149,7 +150,7 @@ def _or_empty(seconds: float | None) -> str:
 def _lines_below(snapshot: Snapshot) -> Iterator[str]:
     """The suites, how many runs there are, and what could not be read."""
     yield from (_suite_line(suite) for suite in snapshot.suites)
-    yield f"{snapshot.folder}, {time.strftime('%H:%M:%S')}: {_counts(snapshot.runs)}"
+    yield f"{_counts(snapshot.runs)} in {snapshot.folder}, {time.strftime('%H:%M:%S')}"
     yield from snapshot.left_out
 
 
