@@ -101,7 +101,7 @@ def _suite_status(name: str, suite: Suite, runs: list[RunStatus]) -> SuiteStatus
     waiting, alive = len(runs) - done - running - failed, suite.state == "running"
     left = [run.eta_seconds for run in runs if run.state == "running" and run.eta_seconds is not None]
     known = list(_lengths(runs))
-    eta = suite.seconds_left(left, waiting + running - len(left), known) if alive else None
+    eta = suite.seconds_left(left, waiting + running - len(left), known) if alive and waiting + running else None
     detail = "evaluates its runs and writes the report" if alive and not waiting and not running else ""
     if not alive and done < len(runs):
         detail = f"continue it with: rlcb benchmark --output-dir {plain(str(suite.path))}"
