@@ -130,8 +130,8 @@ def _progress(rows: list[dict[str, Any]], training: dict[str, Any]) -> dict[str,
         fraction, left = step / steps, (steps - step) / fps if fps else None
     return {
         "fraction": None if fraction is None else min(max(fraction, 0.0), 1.0),
-        "eta_seconds": None if left is None else max(left, 0.0),
-        "fps": fps,
+        "eta_seconds": None if left is None else number(max(left, 0.0)),
+        "fps": number(fps),
         "reward": next(
             (reward for row in rows[::-1] if (reward := number(row.get("rollout/ep_reward_mean"))) is not None), None
         ),

@@ -165,4 +165,4 @@ def _suite_line(suite: SuiteStatus) -> str:
 def _counts(runs: Sequence[RunStatus]) -> str:
     """How many runs there are in each state."""
     count = Counter(run.state for run in runs)
-    return ", ".join(f"{count[state]} {state}" for state in STATES if count[state])
+    return ", ".join(f"{count[state]} {state}" for state in STATES if count[state]) or "no run"
