@@ -160,7 +160,9 @@ def test_a_terminal_shows_what_fits(cartpole: Path, tmp_path: Path) -> None:
     master, slave = pty.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 9, 70, 0, 0))
     command = [sys.executable, "-m", "rlcb", "status", str(tmp_path), "--watch", "0.1"]
-    environment = {**os.environ, "TERM": "xterm"}
+    # A size in the environment, which pytest-xdist sets, would count instead of the terminal's.
+    environment = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
+    environment["TERM"] = "xterm"
     with subprocess.Popen(command, stdin=slave, stdout=slave, stderr=slave, env=environment) as process:
         os.close(slave)
         shown, deadline = b"", time.monotonic() + 60

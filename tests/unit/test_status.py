@@ -310,6 +310,19 @@ def test_a_lock_that_names_a_living_process_without_being_open_there(tmp_path: P
     assert run_status(path, NOW).state == "dead"
 
 
+def test_a_run_that_has_not_written_its_configuration_yet(tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    path.mkdir()
+    (path / "run.json").write_text('{"algorithm": "a2c", "mode": "parallel", "format": 1}')
+    descriptor, _ = take_lock(path / ".lock")
+    assert descriptor is not None
+    found = run_status(path, NOW)
+    os.close(descriptor)
+    assert (found.state, found.algorithm, found.mode) == ("running", "a2c", "parallel")
+    assert "config.yaml" in found.detail
+    assert run_status(path, NOW).state == "unknown"
+
+
 def test_times_for_people() -> None:
     seconds = (0, 99, 100, 3600, 99 * 60, 2 * 3600, 47 * 3600, 50 * 3600)
     texts = ["0 s", "99 s", "2 min", "60 min", "99 min", "2.0 h", "47.0 h", "2 d"]

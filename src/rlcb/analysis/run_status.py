@@ -47,7 +47,7 @@ def run_status(path: Path, now: float) -> RunStatus:
     """What the run in a directory is doing, whatever its files are like."""
     benchmark, problem = _summary(path / "benchmark_metrics.json")
     summary, other_problem = _summary(path / "training_summary.json")
-    status, problem = RunStatus(path.name), problem or other_problem
+    status, problem, owner = RunStatus(path.name), problem or other_problem, owner_of(path)
     events = read_tail(path / "events.jsonl", _LOG_BYTES)
     said = plain(benchmark.get("status", summary.get("status", "finished" if benchmark else "")))
     finished = said == "finished" and not _resumed_since(benchmark, events)
@@ -56,8 +56,9 @@ def run_status(path: Path, now: float) -> RunStatus:
         status = replace(status, algorithm=algorithm, mode=mode)
         # The summary's configuration is quicker to read, but a run that was resumed since may have got another.
         config = config_of(path, benchmark if finished else {})
-    except UsageError as error:
-        return replace(status, detail=plain(str(error).removeprefix(f"{path}: ")))
+    except UsageError as error:  # also for an instant when a run begins
+        state = "running" if owner and owner.alive else "unknown"
+        return replace(status, state=state, detail=plain(str(error).removeprefix(f"{path}: ")))
     env = section(config, "env")
     name, game = env_names(env["name"])
     checkpoints, log = places_of(path, config, algorithm, mode)
@@ -76,7 +77,7 @@ def run_status(path: Path, now: float) -> RunStatus:
     steps = number(benchmark.get("total_timesteps", summary.get("total_timesteps")))
     if finished and (status.step is None or steps is None or status.step <= steps):
         return replace(status, state="finished", fraction=1.0, eta_seconds=None)
-    owner, patience, news = owner_of(path), _QUIET_UPDATES * _seconds_of_update(rows), status.news_age_seconds
+    patience, news = _QUIET_UPDATES * _seconds_of_update(rows), status.news_age_seconds
     if owner and owner.alive:
         updated = _changed(log) if rows else None
         quiet = None if updated is None else max(now - updated, 0.0)
