@@ -29,6 +29,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "evaluate": evaluate,
         "benchmark": benchmark_verb,
         "compare": compare_verb,
+        "status": status_verb,
         "tune": tune_verb,
         "limits": limits_verb,
         "doctor": doctor,
@@ -220,6 +221,20 @@ def compare_verb(argv: Sequence[str]) -> int:
     from rlcb.report.compare import compare_any
 
     return answered(parser.prog, lambda: compare_any(**vars(arguments)), prints_result=True)
+
+
+def status_verb(argv: Sequence[str]) -> int:
+    """`rlcb status [DIR]`: what all runs below a folder are doing."""
+    parser = Parser("rlcb status", "Show what every run below a folder is doing: state, progress, speed, reward.")
+    add, default = parser.add_argument, Path("benchmarks")
+    add("folder", nargs="?", type=Path, metavar="DIR", default=default, help=f"where to look, default ./{default}")
+    text = "show it again every so many seconds, default 2, until Ctrl-C"
+    add("--watch", nargs="?", type=positive(86400), const=2.0, metavar="SECONDS", help=text)
+    add("--json", dest="as_json", action="store_true", help="one line of JSON instead of a table")
+    arguments = parser.parse(argv)
+    from rlcb.report.status import show_status
+
+    return answered(parser.prog, lambda: show_status(**vars(arguments)), prints_result=True)
 
 
 def compare_script(prog: str, argv: Sequence[str] | None = None) -> int:

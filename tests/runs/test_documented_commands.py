@@ -45,6 +45,7 @@ NOT_RUN = {
     "bash scripts/test.sh fast": _TESTS,
     "bash scripts/test.sh -k resume": _TESTS,
     "tensorboard --logdir ./benchmarks": "serves until it is stopped",
+    "rlcb status --watch": "goes on until it is stopped; tests/runs/test_status_runs.py stops it",
     "rlcb train reinforce --env CartPole-v1": _EXAMPLE,
     "rlcb train reinforce --env CartPole-v1 --mode parallel --num-workers 2": _EXAMPLE,
     "rlcb train ppo --env CartPole-v1 --network linear": _EXAMPLE,

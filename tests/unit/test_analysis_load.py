@@ -299,7 +299,14 @@ def test_why_a_run_is_not_finished(tmp_path: Path) -> None:
     assert (run.status, run.reason) == ("failed", "worker 3 died too often")
     add_event(path, "resumed", checkpoint="x.pt", env_steps=0)
     assert load_run(path).status == "unfinished"
-    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+    # A process that only has the number in the lock is not the run's: the lock must be open there.
+    (path / ".lock").write_text(f"pid {os.getpid()} on {socket.gethostname()}\n")
+    assert "still running" not in load_run(path).reason
+    holder = "import sys; file = open(sys.argv[1], 'r+'); print('open', flush=True); input()"
+    command = [sys.executable, "-c", holder, path / ".lock"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"open\n"
         (path / ".lock").write_text(f"pid {process.pid} on {socket.gethostname()}\n")
         assert f"still running (pid {process.pid})" in load_run(path).reason
         process.communicate(b"\n")

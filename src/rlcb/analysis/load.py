@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +65,14 @@ def find_runs(named: Path, warn: Warn) -> list[Path]:
     if not os.path.isdir(named):
         warn(f"left out: {plain(str(named))}: {'not a directory' if os.path.exists(named) else 'no such directory'}")
         return []
-    found: list[Path] = []
+    found = [path for path, run in walk(named, warn) if run]
+    if not found:
+        warn(f"left out: {plain(str(named))}: holds no run")
+    return found
+
+
+def walk(named: Path, warn: Warn) -> Iterator[tuple[Path, bool]]:
+    """A folder and those below it, each with whether it is a run's directory; without what is inside of runs."""
     seen: set[str] = set()
 
     def unreadable(error: OSError) -> None:
@@ -74,16 +81,14 @@ def find_runs(named: Path, warn: Warn) -> list[Path]:
     for name, inside, _ in os.walk(named, followlinks=True, onerror=unreadable):
         path, real = Path(name), os.path.realpath(name)
         if is_run(path):
-            found.append(path)
+            yield path, True
         elif real not in seen and len(path.relative_to(named).parts) <= _DEEPEST:  # links can lead in circles
             seen.add(real)
             copies = [re.fullmatch(r"(.+)\.\d+", folder) for folder in inside]
             inside[:] = sorted({*inside} - {copy[0] for copy in copies if copy and copy[1] in inside})
+            yield path, False
             continue
         inside.clear()
-    if not found:
-        warn(f"left out: {plain(str(named))}: holds no run")
-    return found
 
 
 def is_run(path: Path) -> bool:
@@ -100,9 +105,9 @@ def load_run(path: Path) -> Run:
     """Read one run directory; UsageError says why it cannot be used."""
     benchmark, benchmark_problem = _optional(path / "benchmark_metrics.json")
     summary, summary_problem = _optional(path / "training_summary.json")
-    algorithm, mode = _identity(path, benchmark, summary)
-    config = _config(path, benchmark)
-    checkpoints, log = _places(path, config, algorithm, mode)
+    algorithm, mode = identity_of(path, benchmark, summary)
+    config = config_of(path, benchmark)
+    checkpoints, log = places_of(path, config, algorithm, mode)
     history, problems = load_history(log, path / "metrics.json")
     summarized, summary_problems = metrics_of_summary(benchmark, summary)
     measured = metrics_of_history(history)
@@ -180,7 +185,7 @@ def _unreadable(path: Path) -> list[str]:
     return problems
 
 
-def _identity(path: Path, benchmark: dict[str, Any], summary: dict[str, Any]) -> tuple[str, str]:
+def identity_of(path: Path, benchmark: dict[str, Any], summary: dict[str, Any]) -> tuple[str, str]:
     """Algorithm and mode, from the first file that has them."""
     marks = _optional(path / "run.json")[0]
     folders = _log_folders(path)
@@ -197,7 +202,7 @@ def _identity(path: Path, benchmark: dict[str, Any], summary: dict[str, Any]) ->
     raise UsageError(f"{path}: its algorithm and mode are not known: run.json is missing or damaged")
 
 
-def _config(path: Path, benchmark: dict[str, Any]) -> dict[str, Any]:
+def config_of(path: Path, benchmark: dict[str, Any]) -> dict[str, Any]:
     """The configuration, from the first file that has it."""
     config = section(benchmark, "config")
     if not plain(section(config, "env").get("name")):
@@ -210,7 +215,7 @@ def _config(path: Path, benchmark: dict[str, Any]) -> dict[str, Any]:
     return config
 
 
-def _places(path: Path, config: dict[str, Any], algorithm: str, mode: str) -> tuple[Path, Path]:
+def places_of(path: Path, config: dict[str, Any], algorithm: str, mode: str) -> tuple[Path, Path]:
     """The folder of the checkpoints and the log; both may lie outside of the run's directory."""
     places = section(config, "logging")
     checkpoints = Path(plain(places.get("checkpoint_dir")) or path / "checkpoints")

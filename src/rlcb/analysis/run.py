@@ -1,8 +1,6 @@
 """One run as its directory describes it."""
 
 import os
-import re
-import socket
 from dataclasses import dataclass, fields
 from datetime import datetime
 from pathlib import Path
@@ -10,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from rlcb.analysis.alive import owner_of
 from rlcb.analysis.evaluations import Evaluations
 from rlcb.analysis.history import History
 from rlcb.analysis.machines import cores_used, machine_of, nodes_of, own_machine
 from rlcb.analysis.untrusted import number, plain, section, whole_number
-from rlcb.files import read_regular
 
 FINAL_UPDATES = 10  # updates that the final FPS is measured over
 MEASURES = ("PSS", "RSS")  # of memory
@@ -191,7 +189,8 @@ def status_of(
     where = f"at step {steps:,.0f}" if steps is not None else "before its first update"
     if said == "finished" and covered:
         return "finished", ""
-    if owner := _running(path):
+    owner = owner_of(path)
+    if owner and owner.alive:
         return "unfinished", f"still running ({owner}), {where}"
     if last.get("event") == "failed":
         return "failed", plain(next(iter(str(last.get("reason")).splitlines()), "")) or "no reason recorded"
@@ -200,21 +199,6 @@ def status_of(
     if last.get("event") == "interrupted" or said == "interrupted":
         return "unfinished", f"interrupted {where}"
     return "unfinished", f"ended without a word {where}: killed, or cut off with its machine"
-
-
-def _running(path: Path) -> str:
-    """The process that holds the run's lock, if it is alive on this machine."""
-    try:
-        text = read_regular(path / ".lock", 200).decode(errors="replace")
-        owner = re.match(r"pid (\d{1,9}) on (\S+)", text)
-        if not owner or owner[2] != socket.gethostname():
-            return ""
-        os.kill(int(owner[1]), 0)
-    except PermissionError:
-        return "another user's"
-    except OSError:
-        return ""
-    return f"pid {owner[1]}"
 
 
 def ended_at(path: Path, benchmark: dict[str, Any], log: Path) -> float:

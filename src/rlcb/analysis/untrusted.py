@@ -2,12 +2,13 @@
 
 import json
 import math
+import os
 from pathlib import Path
 from typing import Any
 
 from rlcb.envs.families import find
 from rlcb.errors import UsageError
-from rlcb.files import read_regular
+from rlcb.files import open_regular, read_regular
 
 try:
     import orjson as _quick
@@ -38,6 +39,18 @@ def parse_lines(text: bytes) -> tuple[list[dict[str, Any]], int]:
     found = [_json_or_none(line) for line in text.split(b"\n") if line.strip()]
     rows = [row for row in found if isinstance(row, dict)]
     return rows, len(found) - len(rows)
+
+
+def read_tail(path: Path, size: int) -> list[dict[str, Any]]:
+    """The JSON objects in the last lines of a file, from its last `size` bytes; none if it cannot be read."""
+    try:
+        with open_regular(path) as file:
+            begin = max(os.fstat(file.fileno()).st_size - size, 0)
+            file.seek(max(begin - 1, 0))
+            text = file.read(size + 1)
+    except OSError:
+        return []
+    return parse_lines(text[text.find(b"\n") + 1 :] if begin else text)[0]
 
 
 def _json_or_none(text: bytes) -> Any:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rlcb.analysis.suites import Planned
 from rlcb.analysis.untrusted import number, read_object, section
 from rlcb.config.load import build_config
 from rlcb.config.schema import Config
@@ -67,7 +68,7 @@ class Result:
 def runs_of(settings: SuiteConfig, output: Path) -> list[SuiteRun]:
     """All runs in their order: seed by seed, so that a change of the machine's speed affects all modes alike."""
     return [
-        SuiteRun(algorithm, mode, game, seed, output / game.replace("/", "_") / f"{algorithm}_{mode}" / f"seed_{seed}")
+        SuiteRun(algorithm, mode, game, seed, output / Planned(algorithm, mode, game, seed).folder)
         for seed in settings.seeds
         for game in settings.games
         for algorithm, mode in settings.pairs

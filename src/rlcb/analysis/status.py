@@ -1,0 +1,115 @@
+"""What every run and suite below a folder is doing, from their files alone."""
+
+import os
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from rlcb.analysis.load import walk
+from rlcb.analysis.run_status import RunStatus, run_status
+from rlcb.analysis.suites import Planned, Suite, is_suite, read_suite
+from rlcb.analysis.untrusted import plain
+from rlcb.errors import UsageError
+
+
+@dataclass(frozen=True)
+class SuiteStatus:
+    """A suite and how many of its runs are in which state."""
+
+    suite: str  # its directory, relative to the folder that was named
+    state: str
+    runs: int
+    done: int
+    running: int
+    waiting: int
+    failed: int
+    eta_seconds: float | None
+    detail: str
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """Everything below a folder."""
+
+    folder: str
+    runs: list[RunStatus] = field(default_factory=list)
+    suites: list[SuiteStatus] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)  # what could not be read, and why
+
+
+def look(folder: Path, now: float) -> Snapshot:
+    """The runs and suites below a folder; `now` is the time, in seconds since the epoch."""
+    if not os.path.isdir(folder):
+        what = "not a directory" if os.path.exists(folder) else "no such directory"
+        raise UsageError(f"{plain(str(folder))}: {what}; name a folder with runs below it, default ./benchmarks")
+    snapshot, plans = Snapshot(plain(str(folder))), []
+    runs: dict[Path, RunStatus] = {}
+    for path, run in walk(folder, lambda text: snapshot.left_out.append(plain(text))):
+        name = (
+            plain(str(path.relative_to(folder))) if path != folder else plain(os.path.basename(os.path.abspath(path)))
+        )
+        if run:
+            runs[path] = replace(run_status(path, now), run=name)
+        elif is_suite(path):
+            try:
+                plans.append((name, read_suite(path)))
+            except UsageError as error:
+                snapshot.left_out.append(plain(f"left out: {error}"))
+    for name, read in plans:
+        suite = _with_state_of_runs(read, runs)
+        runs |= {suite.path / run.folder: _planned(folder, runs, suite, run) for run in suite.runs}
+        snapshot.suites.append(_suite_status(name, suite, [runs[suite.path / run.folder] for run in suite.runs]))
+    snapshot.runs.extend(sorted(runs.values(), key=lambda run: _natural(run.run)))
+    return snapshot
+
+
+def _natural(name: str) -> list[tuple[int, str]]:
+    """A key that sorts seed_2 before seed_10."""
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d{1,18})", name)]
+
+
+def _with_state_of_runs(suite: Suite, runs: dict[Path, RunStatus]) -> Suite:
+    """The suite; one of another machine is taken for running if any of its runs is."""
+    found = [runs[path] for run in suite.runs if (path := suite.path / run.folder) in runs]
+    running = suite.state == "unknown" and any(run.state == "running" for run in found)
+    return replace(suite, state="running") if running else suite
+
+
+def _planned(folder: Path, runs: dict[Path, RunStatus], suite: Suite, run: Planned) -> RunStatus:
+    """A run of a suite's plan: as its directory says, or where it has none yet as the suite does."""
+    path, alive = suite.path / run.folder, suite.state == "running"
+    known = runs.get(path)
+    if known is None:
+        name = plain(str(path.relative_to(folder)))
+        known = RunStatus(name, run.algorithm, run.mode, run.game, run.seed, "waiting", fraction=0.0)
+        if reason := suite.failure(run):
+            return replace(known, state="failed", detail=reason)
+        if alive and suite.started(run):
+            return replace(known, state="running", detail="starting")
+        return known if alive else replace(known, detail=f"its suite is {suite.state}")
+    if alive and known.state in ("interrupted", "dead") and not suite.started(run):
+        return replace(known, state="waiting", detail=f"to be resumed: {known.state} {known.detail}")
+    return known
+
+
+def _suite_status(name: str, suite: Suite, runs: list[RunStatus]) -> SuiteStatus:
+    """The totals of a suite."""
+    count = Counter(run.state for run in runs)
+    done, running, failed = count["finished"], count["running"], count["failed"]
+    waiting, alive = len(runs) - done - running - failed, suite.state == "running"
+    left = [run.eta_seconds for run in runs if run.state == "running" and run.eta_seconds is not None]
+    known = list(_lengths(runs))
+    eta = suite.seconds_left(left, waiting + running - len(left), known) if alive and waiting + running else None
+    detail = "evaluates its runs and writes the report" if alive and not waiting and not running else ""
+    if not alive and done < len(runs):
+        detail = f"continue it with: rlcb benchmark --output-dir {plain(str(suite.path))}"
+    return SuiteStatus(name, suite.state, len(runs), done, running, waiting, failed, eta, detail)
+
+
+def _lengths(runs: list[RunStatus]) -> Iterator[float]:
+    """The seconds that each run takes as a whole, of those where it is known."""
+    for run in runs:
+        if run.seconds is not None and (run.state == "finished" or run.eta_seconds is not None):
+            yield run.seconds + (run.eta_seconds or 0.0)

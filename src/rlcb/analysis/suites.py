@@ -1,0 +1,118 @@
+"""Suites from their files: the runs that are planned, what the suite's events say, how much is left to do."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from rlcb.analysis.alive import owner_of
+from rlcb.analysis.untrusted import number, plain, read_tail, whole_number
+from rlcb.config.registry import ALGORITHMS
+from rlcb.config.yaml_file import read_yaml
+from rlcb.errors import UsageError
+
+_MOST_RUNS = 10_000  # of a plan
+_EVENTS_BYTES = 2**20  # read from the end of suite_events.jsonl
+_TURNS = ("suite_started", "suite_interrupted", "suite_finished")
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A run of a suite's plan."""
+
+    algorithm: str
+    mode: str
+    game: str
+    seed: int
+
+    @property
+    def name(self) -> str:
+        """What the suite's events call it."""
+        return f"{self.algorithm} {self.mode} {self.game} seed {self.seed}"
+
+    @property
+    def folder(self) -> Path:
+        """Its directory in the suite's."""
+        return Path(self.game.replace("/", "_")) / f"{self.algorithm}_{self.mode}" / f"seed_{self.seed}"
+
+
+@dataclass(frozen=True)
+class Suite:
+    """A suite as its files describe it."""
+
+    path: Path
+    runs: tuple[Planned, ...]
+    state: str  # running, finished, interrupted, dead, unknown
+    jobs: int  # runs that train at a time
+    hours: float | None  # that each run trains, where that is given
+    last_events: Mapping[str, Mapping[str, Any]]  # of each run since the suite was started, by the run's name
+
+    def started(self, run: Planned) -> bool:
+        """Whether the suite has started the run and not seen its end."""
+        return self.last_events.get(run.name, {}).get("event") in ("run_started", "run_resumed")
+
+    def failure(self, run: Planned) -> str | None:
+        """Why the run failed since the suite was started; None if it did not."""
+        last = self.last_events.get(run.name, {})
+        return (plain(last.get("reason")) or "no reason recorded") if last.get("event") == "run_failed" else None
+
+    def seconds_left(self, running: list[float], waiting: int, known: list[float]) -> float | None:
+        """Seconds until all runs are done: of those `running` what each has left, of runs like those waiting what is
+        `known` of their length; None where nothing is."""
+        each = 3600 * self.hours if self.hours else fmean(known) if known else None
+        if waiting and each is None:
+            return None
+        return max([(sum(running) + waiting * (each or 0.0)) / self.jobs, *running, 0.0])
+
+
+def is_suite(path: Path) -> bool:
+    """Whether a folder is the directory of a suite."""
+    return (path / "suite.yaml").is_file() and (path / "configs").is_dir()
+
+
+def read_suite(path: Path) -> Suite:
+    """The suite in a directory; UsageError says why it cannot be read."""
+    settings = read_yaml(path / "suite.yaml", "the settings of a suite")
+    events = read_tail(path / "suite_events.jsonl", _EVENTS_BYTES)
+    begun = max((index for index, event in enumerate(events) if event.get("event") == "suite_started"), default=0)
+    turns = [event for event in events if event.get("event") in _TURNS]
+    last, start = (turns[-1] if turns else {}), (events[begun] if events else {})
+    return Suite(
+        path=path,
+        runs=_planned(path, settings),
+        state=_state(path, plain(last.get("event"))),
+        jobs=max(whole_number(start.get("jobs")) or 1, 1),
+        hours=number(settings.get("duration_hours")),
+        last_events={plain(event.get("run")): event for event in events[begun:] if "run" in event},
+    )
+
+
+def _state(path: Path, last: str) -> str:
+    """What a suite does, from its process and the last of its own events."""
+    owner = owner_of(path)
+    if owner and owner.alive:
+        return "running"
+    ended = {"suite_interrupted": "interrupted", "suite_finished": "finished"}
+    if last in ended:
+        return ended[last]
+    return "unknown" if owner and owner.alive is None else "dead"
+
+
+def _planned(path: Path, settings: dict[str, Any]) -> tuple[Planned, ...]:
+    """All runs of a suite, in its order."""
+    lists = [settings.get(key) for key in ("seeds", "games", "algorithms", "modes")]
+    seeds, games, algorithms, modes = (one if isinstance(one, list) else [one] for one in lists)
+    if len(seeds) * len(games) * len(algorithms) * len(modes) > _MOST_RUNS:
+        raise UsageError(f"{path / 'suite.yaml'}: plans more than {_MOST_RUNS:,} runs")
+    found = []
+    for seed, game, algorithm, mode in product(seeds, games, algorithms, modes):
+        known = (
+            isinstance(algorithm, str) and algorithm in ALGORITHMS and plain(game) and whole_number(seed) is not None
+        )
+        if not known:
+            raise UsageError(f"{path / 'suite.yaml'}: damaged: its seeds, games or algorithms are not known")
+        if mode in ALGORITHMS[algorithm].modes:
+            found.append(Planned(algorithm, mode, plain(game), int(seed)))
+    return tuple(found)

@@ -1,0 +1,329 @@
+"""What a run or suite is said to be doing, from files: every state, and files that are damaged, huge or hostile."""
+
+import json
+import os
+import shutil
+import socket
+import threading
+import time
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from helpers.mutations import wrong_values
+from helpers.run_directories import add_event, log_of, write_run
+from rlcb.analysis.run_status import STATES, run_status, short_time
+from rlcb.analysis.status import look
+from rlcb.analysis.suites import Planned
+from rlcb.errors import UsageError
+from rlcb.files import take_lock
+
+NOW = 2_000_000_000.0  # later than any file
+
+
+def forget_the_end(path: Path) -> None:
+    for name in ("benchmark_metrics.json", "training_summary.json", "metrics.json"):
+        (path / name).unlink()
+
+
+def age(path: Path, seconds: float) -> None:
+    """Have all files of a run changed so many seconds before NOW."""
+    for file in (path, *path.rglob("*")):
+        os.utime(file, (NOW - seconds, NOW - seconds))
+
+
+def test_a_finished_run(tmp_path: Path) -> None:
+    path = write_run(tmp_path / "run", mode="parallel", workers=4, seed=7, name="starpilot")
+    found = run_status(path, NOW)
+    assert (found.algorithm, found.mode, found.game, found.seed) == ("ppo", "parallel", "starpilot", 7)
+    assert (found.state, found.fraction, found.eta_seconds, found.step) == ("finished", 1.0, None, 60 * 4096)
+    assert found.fps == pytest.approx(1000, rel=0.03)
+    assert found.reward == pytest.approx(8, abs=0.5)
+
+
+def test_how_a_run_ended(tmp_path: Path) -> None:
+    path = write_run(tmp_path / "run", updates=30, total_timesteps=60 * 4096)
+    forget_the_end(path)
+    found = run_status(path, NOW)
+    assert (found.state, found.detail) == ("dead", "ended without a word at step 122,880")
+    assert found.fraction == pytest.approx(0.5)
+    add_event(path, "interrupted", signal=2, env_steps=122880)
+    assert (run_status(path, NOW).state, run_status(path, NOW).detail) == ("interrupted", "at step 122,880")
+    add_event(path, "resumed", checkpoint="x.pt", env_steps=122880)
+    assert run_status(path, NOW).state == "dead"
+    add_event(path, "failed", reason="worker 3 died too often\nsecond line", exit_code=4)
+    assert (run_status(path, NOW).state, run_status(path, NOW).detail) == ("failed", "worker 3 died too often")
+
+
+def test_a_run_that_diverged(tmp_path: Path) -> None:
+    path = write_run(tmp_path / "run", status="diverged")
+    assert (run_status(path, NOW).state, run_status(path, NOW).detail) == ("failed", "diverged at step 245,760")
+
+
+def test_a_finished_run_that_was_resumed_for_more_steps(tmp_path: Path) -> None:
+    path = write_run(tmp_path / "run")
+    text = (path / "config.yaml").read_text().replace(f"total_timesteps: {60 * 4096}", f"total_timesteps: {80 * 4096}")
+    (path / "config.yaml").write_text(text)
+    add_event(path, "resumed", checkpoint="x.pt", env_steps=60 * 4096)  # half an hour before the end
+    assert run_status(path, NOW).state == "finished"
+    late = {"time": "2026-05-04T12:00:00+0000", "event": "resumed"}
+    with (path / "events.jsonl").open("a") as file:
+        file.write(json.dumps(late) + "\n")
+    descriptor, _ = take_lock(path / ".lock")
+    assert descriptor is not None
+    found = run_status(path, NOW)
+    os.close(descriptor)
+    assert (found.state, found.fraction) == ("running", pytest.approx(0.75))
+
+
+def test_progress_by_steps_and_by_time(tmp_path: Path) -> None:
+    steps = write_run(tmp_path / "steps", updates=30, fps=1000.0, total_timesteps=60 * 4096)
+    hours = write_run(tmp_path / "hours", updates=30, fps=1000.0, duration_hours=0.1)
+    for path in (steps, hours):
+        forget_the_end(path)
+        descriptor, _ = take_lock(path / ".lock")
+        assert descriptor is not None
+        found = run_status(path, time.time())
+        os.close(descriptor)
+        assert found.state == "running"
+        assert found.seconds == pytest.approx(30 * 4.096, rel=0.03)
+        left = 30 * 4.096 if path == steps else 360 - 30 * 4.096
+        assert found.eta_seconds == pytest.approx(left, rel=0.05)
+        assert found.fraction == pytest.approx(0.5 if path == steps else 30 * 4.096 / 360, rel=0.03)
+
+
+def test_a_run_without_updates_for_long_says_so(tmp_path: Path) -> None:
+    path = write_run(tmp_path / "run")
+    forget_the_end(path)
+    add_event(path, "regrouped", workers_before=4, workers=3)
+    add_event(path, "worker_lost", worker="worker 2", how="killed by signal 9", restarts=1)
+    age(path, 720)
+    descriptor, _ = take_lock(path / ".lock")
+    assert descriptor is not None
+    found = run_status(path, NOW)
+    os.close(descriptor)
+    assert (found.state, found.detail) == ("running", "no update for 12 min, worker 2 was lost; with 3 workers")
+    assert run_status(path, NOW).state == "dead"  # nobody has the lock open any more
+
+
+def test_a_run_of_another_machine_is_judged_by_its_news(tmp_path: Path) -> None:
+    path = write_run(tmp_path / "run")
+    forget_the_end(path)
+    (path / ".lock").write_text("pid 12 on somewhere-else\n")
+    age(path, 20)
+    found = run_status(path, NOW)
+    assert (found.state, found.detail) == ("running", "pid 12 on somewhere-else, last news 20 s ago")
+    age(path, 720)
+    found = run_status(path, NOW)
+    assert (found.state, found.detail) == ("unknown", "pid 12 on somewhere-else: no news for 12 min")
+    assert found.eta_seconds is None
+    assert run_status(path, 0.0).news_age_seconds == 0.0  # a clock that is behind
+
+
+def test_a_copy_of_a_running_run_is_not_running(tmp_path: Path) -> None:
+    path = write_run(tmp_path / "run")
+    forget_the_end(path)
+    descriptor, _ = take_lock(path / ".lock")
+    assert descriptor is not None
+    copy = Path(shutil.copytree(path, tmp_path / "copy"))
+    states = run_status(path, NOW).state, run_status(copy, NOW).state
+    os.close(descriptor)
+    assert states == ("running", "dead")
+
+
+def test_looking_at_a_lock_never_keeps_a_run_from_taking_it(tmp_path: Path) -> None:
+    path = write_run(tmp_path / "run")
+    forget_the_end(path)
+    over, looked = threading.Event(), 0
+
+    def watch() -> None:
+        nonlocal looked
+        while not over.is_set():
+            run_status(path, NOW)
+            looked += 1
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        taken = 0
+        while taken < 500 or looked < 50:
+            descriptor, owner = take_lock(path / ".lock")
+            assert descriptor is not None, owner
+            (path / ".lock").unlink()
+            os.close(descriptor)
+            taken += 1
+    finally:
+        over.set()
+        watcher.join()
+
+
+def test_only_the_end_of_a_huge_log_is_read(tmp_path: Path) -> None:
+    path = write_run(tmp_path / "run")
+    log = log_of(path)
+    lines = log.read_bytes()
+    with log.open("wb") as file:
+        file.truncate(8 * 2**30)  # a hole: it takes no room on the disk
+        file.seek(0, os.SEEK_END)
+        file.write(b"\n" + lines + b'{"update": 61, "step": 2499')  # and a line that is being written
+    found = run_status(path, NOW)
+    assert (found.state, found.step) == ("finished", 60 * 4096)
+
+
+FILES = ("run.json", "config.yaml", "benchmark_metrics.json", "training_summary.json", "events.jsonl", ".lock",
+         "logs/PPO_Sequential/metrics.jsonl", "checkpoints")  # fmt: skip
+CONTENTS = (
+    b"", b"\0" * 100, b"{", b"[]", b"null", b'"text"', b"\xff\xfe", b"[" * 100_000, b'{"a": ' * 50_000, b"9" * 10_000,
+    b"pid 0 on vm\n", b"{}\n" * 10_000, b'{"status": "running", "algorithm": [], "total_timesteps": 1e400}',
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_run_with_a_damaged_or_special_file_is_shown(name: str, tmp_path: Path) -> None:
+    path, file = write_run(tmp_path / "folder" / "run"), tmp_path / "folder" / "run" / name
+    add_event(path, "interrupted", signal=2)
+
+    def assert_shown() -> None:
+        (found,) = look(path.parent, NOW).runs
+        assert found.run == "run"
+        assert found.state in ("finished", "interrupted", "dead", "unknown", "running")
+        assert all(letter.isprintable() for letter in found.detail)
+
+    for content in CONTENTS:
+        file.write_bytes(content)
+        assert_shown()
+    file.unlink()
+    assert_shown()
+    os.mkfifo(file)
+    assert_shown()
+    file.unlink()
+    for target in (file, "/dev/zero", "/", "/proc/self/environ"):
+        file.symlink_to(target)
+        assert_shown()
+        file.unlink()
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_a_run_with_a_wrong_value_is_shown(data: st.DataObject, tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    if not path.exists():
+        write_run(path, updates=3)
+    name = data.draw(st.sampled_from(("run.json", "benchmark_metrics.json", "training_summary.json", "log", "events")))
+    event = {"time": "2026-05-04T10:30:00+0000", "event": "failed", "reason": "why", "exit_code": 4}
+    file = log_of(path) if name == "log" else path / ("events.jsonl" if name == "events" else name)
+    before = file.read_bytes() if file.exists() else None
+    value = (
+        event if name == "events" else json.loads((before or b"").splitlines()[-1] if name == "log" else before or b"")
+    )
+    file.write_text(json.dumps(data.draw(wrong_values(value))) + "\n")
+    found = run_status(path, NOW)
+    assert found.state in STATES
+    json.dumps(asdict(found), allow_nan=False)
+    if before is None:
+        file.unlink()
+    else:
+        file.write_bytes(before)
+
+
+def make_suite(path: Path, *events: dict[str, object], **changes: object) -> Path:
+    """A suite's directory without runs."""
+    (path / "configs").mkdir(parents=True)
+    plan = {"algorithms": ["ppo", "a3c"], "modes": ["sequential", "parallel"], "seeds": [2, 10], "games": ["coinrun"]}
+    (path / "suite.yaml").write_text(json.dumps(plan | {"duration_hours": 0.1} | changes))
+    (path / "suite_events.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
+    return path
+
+
+def test_the_runs_of_a_suite_that_wait(tmp_path: Path) -> None:
+    run, failed = Planned("ppo", "sequential", "coinrun", 10), Planned("a3c", "parallel", "coinrun", 2)
+    events = (
+        {"event": "run_failed", "run": run.name, "reason": "before the suite was started again"},
+        {"event": "suite_started", "jobs": 2},
+        {"event": "run_started", "run": failed.name},
+        {"event": "run_failed", "run": failed.name, "reason": "exit code 2"},
+        {"event": "run_started", "run": Planned("ppo", "parallel", "coinrun", 2).name},
+    )
+    suite = make_suite(tmp_path / "suite", *events)
+    write_run(suite / "coinrun" / "ppo_sequential" / "seed_2", seed=2)
+    descriptor, _ = take_lock(suite / ".lock")
+    assert descriptor is not None
+    snapshot = look(tmp_path, NOW)
+    os.close(descriptor)
+    states = {found.run.removeprefix("suite/coinrun/"): (found.state, found.detail) for found in snapshot.runs}
+    assert list(states.items()) == [
+        ("a3c_parallel/seed_2", ("failed", "exit code 2")),
+        ("a3c_parallel/seed_10", ("waiting", "")),
+        ("ppo_parallel/seed_2", ("running", "starting")),
+        ("ppo_parallel/seed_10", ("waiting", "")),
+        ("ppo_sequential/seed_2", ("finished", "")),
+        ("ppo_sequential/seed_10", ("waiting", "")),
+    ]
+    (totals,) = snapshot.suites
+    assert (totals.suite, totals.state, totals.runs) == ("suite", "running", 6)
+    assert (totals.done, totals.running, totals.waiting, totals.failed) == (1, 1, 3, 1)
+    assert totals.eta_seconds == pytest.approx(4 * 360 / 2)
+    (totals,) = look(tmp_path, NOW).suites  # its process is gone
+    assert (totals.state, totals.eta_seconds) == ("dead", None)
+    assert totals.detail == f"continue it with: rlcb benchmark --output-dir {suite}"
+
+
+def test_a_suite_of_another_machine(tmp_path: Path) -> None:
+    suite = make_suite(tmp_path, {"event": "suite_started", "jobs": 1})
+    (suite / ".lock").write_text("pid 12 on somewhere-else\n")
+    run = write_run(suite / "coinrun" / "ppo_sequential" / "seed_2", seed=2)
+    forget_the_end(run)
+    (run / ".lock").write_text("pid 13 on somewhere-else\n")
+    age(run, 720)
+    assert look(tmp_path, NOW).suites[0].state == "unknown"
+    age(run, 5)
+    assert look(tmp_path, NOW).suites[0].state == "running"
+
+
+def test_a_plan_that_cannot_be_read_is_left_out(tmp_path: Path) -> None:
+    write_run(tmp_path / "run")
+    make_suite(tmp_path / "huge", seeds=list(range(1000)), games=["coinrun"] * 1000)
+    make_suite(tmp_path / "wrong", seeds=[[1]], games=[{"a": 1}])
+    make_suite(tmp_path / "above", games=[".."])
+    (make_suite(tmp_path / "cut") / "suite.yaml").write_text("{")
+    snapshot = look(tmp_path, NOW)
+    assert len(snapshot.left_out) == 3
+    assert {"run"} < {run.run for run in snapshot.runs}
+    assert all(run.state == "waiting" for run in snapshot.runs if run.run != "run")
+
+
+def test_folders_without_a_run(tmp_path: Path) -> None:
+    assert look(tmp_path, NOW).runs == []
+    with pytest.raises(UsageError, match="no such directory"):
+        look(tmp_path / "missing", NOW)
+    (tmp_path / "file").touch()
+    with pytest.raises(UsageError, match="not a directory"):
+        look(tmp_path / "file", NOW)
+
+
+def test_a_lock_that_names_a_living_process_without_being_open_there(tmp_path: Path) -> None:
+    path = write_run(tmp_path / "run")
+    forget_the_end(path)
+    (path / ".lock").write_text(f"pid {os.getpid()} on {socket.gethostname()}\n")
+    assert run_status(path, NOW).state == "dead"
+
+
+def test_a_run_that_has_not_written_its_configuration_yet(tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    path.mkdir()
+    (path / "run.json").write_text('{"algorithm": "a2c", "mode": "parallel", "format": 1}')
+    descriptor, _ = take_lock(path / ".lock")
+    assert descriptor is not None
+    found = run_status(path, NOW)
+    os.close(descriptor)
+    assert (found.state, found.algorithm, found.mode) == ("running", "a2c", "parallel")
+    assert "config.yaml" in found.detail
+    assert run_status(path, NOW).state == "unknown"
+
+
+def test_times_for_people() -> None:
+    seconds = (0, 99, 100, 3600, 99 * 60, 2 * 3600, 47 * 3600, 50 * 3600)
+    texts = ["0 s", "99 s", "2 min", "60 min", "99 min", "2.0 h", "47.0 h", "2 d"]
+    assert [short_time(value) for value in seconds] == texts
