@@ -39,14 +39,17 @@ def fingerprints(folder: Path) -> dict[str, tuple[int, str]]:
 
 
 def test_a_killed_suite_with_a_failing_run_is_continued_and_repeats_nothing(start: Start, tmp_path: Path) -> None:
-    """Two modes and three seeds. A file stands where the second run should go; SIGKILL comes during the third."""
+    """Two modes and three seeds, one run after the other: a run that is killed before its first checkpoint begins anew.
+
+    A file stands where the second run should go; SIGKILL comes during the third.
+    """
     output = tmp_path / "out"
     folder = output / "CartPole-v1"
     obstacle = folder / "ppo_parallel" / "seed_1"
     obstacle.parent.mkdir(parents=True)
     obstacle.touch()
     settings = ("--seeds", "1", "2", "3", "--total-timesteps", "5120", "--eval-episodes", "0", "--cool-down", "0.1")
-    process = start("benchmark", *CARTPOLE, *settings, "--save-interval", "5", "--output-dir", output)
+    process = start("benchmark", *CARTPOLE, *settings, "--save-interval", "5", "--jobs", "1", "--output-dir", output)
     failed = wait_for_line(process, "FAILED")
     assert "[2/6] ppo parallel CartPole-v1 seed 1" in failed
     assert "exit code 2" in failed
@@ -62,7 +65,7 @@ def test_a_killed_suite_with_a_failing_run_is_continued_and_repeats_nothing(star
     assert runs[0] in finished
     assert len(finished) < 5
     obstacle.unlink()
-    done = rlcb("benchmark", "--output-dir", output)
+    done = rlcb("benchmark", "--jobs", "1", "--output-dir", output)
     assert "[1/6] ppo sequential CartPole-v1 seed 1: already finished" in done.stdout
     assert done.returncode == 0, done.stdout + done.stderr
     for run in runs:
