@@ -60,3 +60,14 @@ def starpilot(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def copy(cartpole: Path, tmp_path: Path) -> Path:
     """A copy of the CartPole run to do harm to."""
     return Path(shutil.copytree(cartpole, tmp_path / "run"))
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """Small tensors gain nothing from more, and threads that wait for each other suffer on a busy machine."""
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)

@@ -97,18 +97,15 @@ class Learner:
         """Train n_epochs over the rollout in shuffled minibatches; `rewards` [T, B] are the ones to learn from."""
         self._set_learning_rate(learning_rate)
         batch = self.algorithm.prepare(rollout, rewards, self.config)
-        share = self.config.minibatch_items // self.group.size
-        orders = [torch.randperm(len(batch), generator=self.generator) for _ in range(self.config.training.n_epochs)]
-        indices = torch.stack(orders).view(-1, share).to(self.weights.device)  # a row per optimizer step
+        indices = self._shuffled(len(batch)).to(self.weights.device)
         scales = self._advantage_scales(batch, indices)
         statistics, norms, skipped, bad_batch = [], [], 0, None
         for step, chosen in enumerate(indices):
             self._heartbeat()
             as_acted = self.computation.kept_samples == len(chosen) == len(batch)
             minibatch = batch if as_acted else select(batch, chosen)
-            if scales is not None and isinstance(minibatch, Samples):
-                mean, deviation = scales[step]
-                minibatch = replace(minibatch, advantages=(minibatch.advantages - mean) / deviation)
+            if scales is not None:
+                minibatch = with_scaled_advantages(minibatch, scales[step])
             metrics = self.gradient_of(minibatch, as_acted)
             norm = self.parameters.reduce()
             if not torch.isfinite(norm):
@@ -118,6 +115,11 @@ class Learner:
             statistics.append(metrics)
             norms.append(norm)
         return Update(self._metrics(batch, statistics, norms, learning_rate), skipped, bad_batch)
+
+    def _shuffled(self, count: int) -> Tensor:
+        """The numbers of so many items in a new order for every epoch, a row for each optimizer step of this rank."""
+        orders = [torch.randperm(count, generator=self.generator) for _ in range(self.config.training.n_epochs)]
+        return torch.stack(orders).view(-1, self.config.minibatch_items // self.group.size)
 
     def gradient_of(self, minibatch: Batch, as_acted: bool = False) -> Tensor:
         """Fill `gradient` with the minibatch's, piece by piece if asked to; returns the loss's metrics.
@@ -226,6 +228,13 @@ BatchType = TypeVar("BatchType", bound=Batch)
 def select(batch: BatchType, indices: Tensor) -> BatchType:
     """The items of a batch at these positions."""
     return type(batch)(*(tensor.index_select(batch.item_dim, indices) for tensor in vars(batch).values()))
+
+
+def with_scaled_advantages(batch: Batch, scale: Tensor) -> Batch:
+    """Samples with their advantages less the mean and divided by the deviation that `scale` [2] holds."""
+    assert isinstance(batch, Samples)
+    mean, deviation = scale
+    return replace(batch, advantages=(batch.advantages - mean) / deviation)
 
 
 def split(batch: BatchType, size: int) -> list[BatchType]:

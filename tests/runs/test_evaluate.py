@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 
@@ -27,14 +26,7 @@ FIELDS = ["env", "levels", "num_levels", "start_level", "distribution_mode", "po
           "normalized_score", "success_rate", "success_ci95", "seconds", "fps", "rewards", "lengths",
           "time"]  # fmt: skip
 
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    """Single observations gain nothing from more, and threads that wait for each other suffer on a busy machine."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture(scope="module")

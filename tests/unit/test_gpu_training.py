@@ -1,7 +1,6 @@
 """Acting and learning as on a GPU, computed on the CPU: as the CPU's own way, however environments are grouped."""
 
 import math
-from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
 
@@ -29,13 +28,7 @@ from rlcb.rmsprop import RMSprop
 
 ENVS, STEPS, UPDATES = 8, 16, 2  # rounding can make a later action another one
 
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def configured(algorithm: str, env: str, **more: Any) -> Config:

@@ -13,7 +13,6 @@ from rlcb.config.gpu_plan import actor_choices, env_threads, gpu_choices, most_a
 from rlcb.config.load import build_config, largest_division
 from rlcb.config.registry import ALGORITHMS
 from rlcb.config.schema import Config
-from rlcb.console import note
 from rlcb.errors import ResourceError, WorkersLost
 from rlcb.files import read_regular, refuse_to_replace, write_whole
 from rlcb.hardware import resolve_device, usable_cpus
@@ -58,8 +57,6 @@ def make_plan(config: Config, mode: str, pool: ClusterPool | None = None) -> tup
     if mode == "sequential":
         threads = wanted or usable_cpus()
         device = resolve_device(config.hardware.device, threads)
-        if (config.hardware.device, device) == ("auto", "cpu"):
-            note("no CUDA device: training on the CPU")
         chosen = gpu_choices(config) if device == "cuda" else {}
         of_group = env_threads(chosen["env_groups"], threads) if chosen else 0
         config = config.changed("hardware", device=device, **chosen)

@@ -16,7 +16,7 @@ from rlcb.execution.entry import WorkerContext
 from rlcb.execution.messages import ActorSetup, Started
 from rlcb.execution.worker import make_policy, seeds
 from rlcb.gpu.collector import GpuCollector
-from rlcb.gpu.device import prepare_gpu, use_kernels
+from rlcb.gpu.device import gpu_computation, prepare_gpu
 from rlcb.gpu.memory import make_rollout_memory
 from rlcb.learner import flattened
 from rlcb.networks.computation import Computation
@@ -67,8 +67,7 @@ def make_gpu_collector(setup: ActorSetup, heartbeat: Heartbeat) -> tuple[GpuColl
     env = EnvGroups(config.env, setup.num_envs, envs, setup.env_threads, hardware.env_groups)
     policy = make_policy(config, env.spec).to(device)
     weights = flattened(policy)
-    computation = Computation(policy, hardware.precision, compiled=hardware.compile is True)
-    use_kernels(computation, hardware)
+    computation = gpu_computation(policy, hardware)
     memory = make_rollout_memory(config.training.n_steps, setup.num_envs, env.spec, device)
     generator, counter = torch.Generator(device).manual_seed(acting), EpisodeCounter(setup.num_envs)
     recorded = hardware.compile is not False

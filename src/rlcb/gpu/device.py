@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from functools import partial
 
 import torch
+from torch import nn
 
 from rlcb.config.schema import HardwareConfig
 from rlcb.networks.computation import Computation
@@ -39,10 +40,12 @@ def distinct_writes() -> Iterator[None]:
     torch.use_deterministic_algorithms(before)
 
 
-def use_kernels(computation: Computation, hardware: HardwareConfig) -> None:
-    """Compute the network by kernels that are written for it, where there are some: the residual CNN's in bf16."""
+def gpu_computation(policy: nn.Module, hardware: HardwareConfig) -> Computation:
+    """How a policy is computed: compiled if that is wanted, the residual CNN in bf16 by kernels written for it."""
+    computation = Computation(policy, hardware.precision, compiled=hardware.compile is True)
     network = computation.network
     if hardware.compile is True and hardware.precision == "bf16" and isinstance(network, ImpalaCNN):
         from rlcb.gpu.kernels.impala_network import fast_forward  # imports Triton
 
         computation.compute = partial(fast_forward, network)
+    return computation

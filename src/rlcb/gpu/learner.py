@@ -1,19 +1,18 @@
 """Learning on a GPU: an update that waits for the device once, at its end."""
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
 
-from rlcb.algorithms.returns import Batch, Samples
+from rlcb.algorithms.returns import Batch
 from rlcb.comm.control import no_heartbeat
 from rlcb.config.registry import ALGORITHMS
 from rlcb.config.schema import Config
-from rlcb.gpu.device import distinct_writes, use_kernels
+from rlcb.gpu.device import distinct_writes, gpu_computation
 from rlcb.gpu.graph import Graph
 from rlcb.gpu.memory import RolloutMemory
-from rlcb.learner import Learner, Update, select
+from rlcb.learner import Learner, Update, select, with_scaled_advantages
 from rlcb.networks.computation import Computation
 from rlcb.rollout import Rollout
 
@@ -53,10 +52,7 @@ class GpuLearner(Learner):
 
     def _make_computation(self) -> Computation:
         """How the policy is computed."""
-        hardware = self.config.hardware
-        computation = Computation(self.policy, hardware.precision, compiled=hardware.compile is True)
-        use_kernels(computation, hardware)
-        return computation
+        return gpu_computation(self.policy, self.config.hardware)
 
     def prepare(self) -> None:
         """Record what learning does; it changes nothing."""
@@ -69,8 +65,7 @@ class GpuLearner(Learner):
         self._memory.load(rollout, rewards)
         self._prepare()
         batch = self._batch
-        orders = [torch.randperm(len(batch), generator=self.generator) for _ in range(self.config.training.n_epochs)]
-        self._indices.copy_(torch.stack(orders).view_as(self._indices))
+        self._indices.copy_(self._shuffled(len(batch)))
         if (scales := self._advantage_scales(batch, self._indices)) is not None:
             self._scales.copy_(scales)
         self._row.zero_()
@@ -102,9 +97,8 @@ class GpuLearner(Learner):
     def _take_step(self) -> None:
         """Learn from the next minibatch, and keep its metrics and the norm of its gradient."""
         minibatch = select(self._batch, self._indices.index_select(0, self._row).squeeze(0))
-        if self._scaled and isinstance(minibatch, Samples):
-            mean, deviation = self._scales.index_select(0, self._row).squeeze(0).unbind()
-            minibatch = replace(minibatch, advantages=(minibatch.advantages - mean) / deviation)
+        if self._scaled:
+            minibatch = with_scaled_advantages(minibatch, self._scales.index_select(0, self._row).squeeze(0))
         metrics = self.gradient_of(minibatch)
         norm = self.parameters.reduce()
         self._skipped.copy_(norm.isfinite().logical_not())
