@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from rlcb.analysis.game_text import verdict_over_games
+from rlcb.analysis.games import scores_over_games
 from rlcb.analysis.grouping import differences, labels_of, settings_of, split_by_group, split_by_task, without_repeats
 from rlcb.analysis.machines import efficiency
 from rlcb.analysis.metrics import (
@@ -25,18 +27,15 @@ from rlcb.analysis.records import (
     ComparableSet,
     Comparison,
     Excluded,
-    GameScores,
     Group,
-    GroupScores,
     MachineTable,
     Pair,
     Speedup,
 )
 from rlcb.analysis.run import Run, Task
-from rlcb.analysis.statistics import LEVEL, Array, Summary, bootstrap, bootstrap_ratio, holm, iqm, summarize, welch
+from rlcb.analysis.statistics import LEVEL, Summary, bootstrap_ratio, holm, summarize, welch
 from rlcb.analysis.text import NO_WINNER, notes_on, verdict_on, verdict_overall
 from rlcb.analysis.work import unequal_work, work_differences
-from rlcb.envs.families import score_range
 from rlcb.errors import UsageError
 
 _OF_ALL_SEEDS = ("algorithm", "mode", "num_envs", "num_workers", "num_threads", "device")
@@ -46,22 +45,23 @@ def compare(runs: Sequence[Run], *, seed: int = 0, threshold: float | None = Non
     """Compare what is comparable among `runs`; `seed` makes the intervals repeatable."""
     if not runs:
         raise UsageError("nothing to compare: no run")
-    sets: list[ComparableSet] = []
-    excluded: list[Excluded] = []
     by_task = split_by_task(runs)
-    for task, members in by_task:
-        one, repeats = _make_set(task, members, seed, threshold)
-        sets.append(one)
-        unlike = differences(task, by_task[0][0])
+    made = [_make_set(task, members, seed, threshold) for task, members in by_task]
+    sets = [one for one, _ in made]
+    sets = [_concluded(one, sets, seed) for one in sets]
+    comparison = Comparison(tuple(sets), (), "", seed, scores_over_games(sets, seed), _across_machines(sets))
+    excluded: list[Excluded] = []
+    for one, (task, members), (_, repeats) in zip(sets, by_task, made, strict=True):
+        unlike = [] if comparison.is_main_task(one) else differences(task, by_task[0][0])
         for run in members:
             reasons = [f"{run.status}: {run.reason}"] if run.status != "finished" else []
             reasons += [f"repeats seed {run.seed} of {repeats[run]}"] if run in repeats else []
             if reasons or unlike:
                 excluded.append(Excluded(run.name, run.label, "; ".join(reasons + unlike)))
-    sets = [_concluded(one, sets, seed) for one in sets]
-    across = _across_machines(sets)
-    verdict = verdict_overall(sets, excluded, across)
-    return Comparison(tuple(sets), tuple(excluded), verdict, seed, _scores_over_games(sets, seed), across)
+    scores = comparison.scores_of(sets[0])
+    main = verdict_over_games(scores, sets) if scores else sets[0].verdict
+    verdict = verdict_overall(main, excluded, comparison.machine_tables)
+    return replace(comparison, excluded=tuple(excluded), verdict=verdict)
 
 
 def _make_set(
@@ -214,39 +214,3 @@ def _judge(pair: Pair) -> Pair:
     first_is_better = (pair.difference > 0) == METRIC[pair.metric].higher_is_better
     winner = pair.first if first_is_better else pair.second
     return replace(pair, winner=winner, verdict=f"{winner} is ahead")
-
-
-def _scores_over_games(sets: Sequence[ComparableSet], seed: int) -> tuple[GameScores, ...]:
-    """Scores for every collection of at least two finished sets that differ in nothing but their game."""
-    collections: dict[tuple[str, str, str], list[ComparableSet]] = {}
-    for one in sets:
-        if one.finished and one.measured and score_range(one.env, one.measured[0].runs[0].distribution_mode):
-            collections.setdefault((one.levels, one.budget, one.machine), []).append(one)
-    return tuple(_game_scores(alike, seed) for alike in collections.values() if len(alike) > 1)
-
-
-def _game_scores(sets: Sequence[ComparableSet], seed: int) -> GameScores:
-    """The scores of every group, on unseen levels if every run has been evaluated there."""
-    evaluated = all(one.reward_metric == "evaluation_unseen" for one in sets)
-    metric = "evaluation_unseen" if evaluated else "final_reward"
-    found: dict[str, dict[str, Array]] = {}
-    for one in sets:
-        low, high = score_range(one.env, one.measured[0].runs[0].distribution_mode) or (0.0, 1.0)
-        for group in one.measured:
-            if group.metrics[metric].n and group.valid:
-                rewards = np.array(group.metrics[metric].values)
-                found.setdefault(group.label, {})[one.env] = (rewards - low) / (high - low)
-    games = tuple(sorted(one.env for one in sets))
-    groups = tuple(_group_scores(label, scores, len(games), seed) for label, scores in found.items())
-    return GameScores(games, sets[0].levels, sets[0].budget, sets[0].machine, metric, groups)
-
-
-def _group_scores(label: str, scores: dict[str, Array], num_games: int, seed: int) -> GroupScores:
-    """Mean and IQM with bootstrap intervals; the seeds are resampled within each game."""
-    by_game = {game: tuple(values.tolist()) for game, values in scores.items()}
-    if len(scores) < num_games:
-        return GroupScores(label, by_game)
-    strata = list(scores.values())
-    mean, middle = float(np.mean([values.mean() for values in strata])), float(iqm(np.concatenate(strata)))
-    mean_interval, iqm_interval = bootstrap(strata, seed)
-    return GroupScores(label, by_game, mean, mean_interval, middle, iqm_interval)

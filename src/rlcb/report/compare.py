@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from rlcb.analysis.comparison import compare
+from rlcb.analysis.game_text import STATISTICS, TITLES, improvement_verdict
 from rlcb.analysis.load import load_runs
 from rlcb.analysis.metrics import METRIC, METRICS
 from rlcb.analysis.plots import COLOURS, MOST_CURVES, as_image, figure_four_panels
+from rlcb.analysis.published import SOURCE
 from rlcb.analysis.records import Comparison
 from rlcb.analysis.run import Run
 from rlcb.analysis.statistics import Interval
@@ -20,7 +22,11 @@ from rlcb.errors import ResourceError
 from rlcb.files import write_json, write_whole
 from rlcb.report.csv_text import csv_text
 from rlcb.report.document import Picture, render
+from rlcb.report.games import clearest, games_csv, published_rows, score_notes, scores_csv
 from rlcb.report.sections import Origin, make_document
+
+_MOST_SHOWN = 4  # games with tables of their own on the screen
+_MOST_LISTED = 4  # pictures of sets, each with a line of its own
 
 
 def compare_any(paths: Sequence[Path], output: Path, threshold: float | None, seed: int) -> int:
@@ -39,9 +45,18 @@ def compare_any(paths: Sequence[Path], output: Path, threshold: float | None, se
     options += [] if threshold is None else ["--reward-threshold", f"{threshold:g}"]
     command = shlex.join(["rlcb", "compare", *map(str, paths), *options])
     *files, page = write_comparison(comparison, output, Origin(runs, unread, command, datetime.now().astimezone()))
-    written = (f"Written: {file}" for file in files if not file.match("report_*.png"))
-    print(comparison_text(comparison), *written, f"Report: {page}", sep="\n", flush=True)
+    print(comparison_text(comparison, brief=True), *_written(files), f"Report: {page}", sep="\n", flush=True)
     return 0
+
+
+def _written(files: Sequence[Path]) -> list[str]:
+    """A line for each file, but one for many pictures of sets and none for those of the page."""
+    pictures = [file for file in files if file.match("comparison*.png")]
+    others = [file for file in files if file not in pictures and not file.match("report_*.png")]
+    names = [str(file) for file in pictures]
+    if len(names) > _MOST_LISTED:
+        names = [f"{names[0]} to {pictures[-1].name}"]
+    return [f"Written: {name}" for name in (*names, *map(str, others))]
 
 
 def write_comparison(comparison: Comparison, folder: Path, origin: Origin) -> list[Path]:
@@ -70,6 +85,9 @@ def write_report(comparison: Comparison, folder: Path, origin: Origin) -> list[P
         **{f"{picture.name}.png": picture.png for picture in pictures},
         "runs.csv": runs_csv(comparison, origin.runs).encode(errors="replace"),
     }
+    if comparison.game_scores:
+        content["games.csv"] = games_csv(comparison).encode(errors="replace")
+        content["scores.csv"] = scores_csv(comparison).encode(errors="replace")
     for name, data in content.items():
         write_whole(folder / name, data)
     return [folder / name for name in content]
@@ -125,6 +143,19 @@ def _csv(rows: Sequence[dict[str, Any]]) -> str:
     return csv_text([list(rows[0]), *(list(row.values()) for row in rows)])
 
 
-def comparison_text(comparison: Comparison) -> str:
-    """The verdict, tables, pairs, and which runs are not compared."""
-    return render("comparison.txt", comparison=comparison, metrics=METRICS, measures=MEASURES)
+def comparison_text(comparison: Comparison, brief: bool = False) -> str:
+    """The verdict, tables, pairs, and which runs are not compared; `brief`: of many games only what all show."""
+    return render(
+        "comparison.txt",
+        comparison=comparison,
+        metrics=METRICS,
+        measures=MEASURES,
+        shortened=lambda scores: brief and scores is not None and len(scores.games) > _MOST_SHOWN,
+        titles=TITLES,
+        statistics=list(STATISTICS),
+        source=SOURCE,
+        score_notes=score_notes,
+        published_rows=published_rows,
+        clearest=clearest,
+        improvement_verdict=improvement_verdict,
+    )

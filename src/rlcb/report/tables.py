@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from rlcb.analysis.grouping import setting_text
 from rlcb.analysis.metrics import METRIC
-from rlcb.analysis.records import NOT_SHOWN, ComparableSet, Comparison, GameScores, Group, MachineTable, Pair
+from rlcb.analysis.records import NOT_SHOWN, ComparableSet, Comparison, Group, MachineTable, Pair
 from rlcb.analysis.statistics import Interval
 from rlcb.analysis.text import (
     MEASURES,
@@ -142,23 +142,6 @@ def set_table(sets: Sequence[ComparableSet]) -> Table:
     ]
     caption = "What was compared, and who is ahead where that can be told; runs of different sets are never pooled."
     return make_table(caption, rows, "lrlll")
-
-
-def game_table(scores: GameScores) -> Table:
-    """A row for each group with its normalised scores over games."""
-    count = len(scores.games)
-    rows = []
-    for one in scores.groups:
-        row = {"Group": Cell(one.group, group=True), "Games": Cell(f"{len(one.scores)} of {count}")}
-        for title, value, interval in (("Mean", one.mean, one.mean_interval), ("IQM", one.iqm, one.iqm_interval)):
-            known = _interval_cell(number_text(value, ".2f"), interval, ".2f")
-            row[title] = Cell("n/a", "not all games") if value is None else known
-        rows.append(row)
-    word = "final reward" if scores.metric == "final_reward" else "evaluation on unseen levels"
-    caption = f"Normalised score over {count} games ({', '.join(scores.games)}; {scores.levels}): {word}, "
-    caption += "0 for a policy that sees nothing, 1 for the published maximum, with 95 % intervals. "
-    caption += "Mean: of the games’ means; IQM: of all seeds of all games."
-    return make_table(caption, rows)
 
 
 def winner_table(one: ComparableSet) -> Table:
