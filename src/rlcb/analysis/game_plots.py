@@ -34,7 +34,7 @@ def figure_games(
     """Reward over steps in a small plot for each game, with the game's published curve where there is one."""
     columns = min(_MOST_COLUMNS, len(sets))
     rows = -(-len(sets) // columns)
-    figure = new_figure(max(2.9 * columns, 6.5), 2.1 * rows + 1.0)
+    figure = new_figure(max(2.9 * columns, 8.0), 2.1 * rows + 1.0)
     axes = figure.subplots(rows, columns, squeeze=False)
     for place, axis in enumerate(axes.flat):
         if place >= len(sets):
@@ -56,7 +56,7 @@ def figure_games(
 
 def figure_profiles(scores: GameScores, sets: Sequence[ComparableSet], title: str, colours: Colours) -> "Figure":
     """The share of runs with a normalised score above each threshold, in a panel for each metric."""
-    figure = new_figure(max(3.7 * len(scores.metrics), 6.5), 4.2)
+    figure = new_figure(max(3.7 * len(scores.metrics), 8.0), 4.2)
     axes = figure.subplots(1, len(scores.metrics), squeeze=False)
     for axis, found in zip(axes.flat, scores.metrics, strict=True):
         style_axis(axis)

@@ -11,7 +11,6 @@ from rlcb.analysis.game_text import STATISTICS, TITLES, improvement_verdict
 from rlcb.analysis.load import load_runs
 from rlcb.analysis.metrics import METRIC, METRICS
 from rlcb.analysis.plots import COLOURS, MOST_CURVES, as_image, figure_four_panels
-from rlcb.analysis.published import SOURCE
 from rlcb.analysis.records import Comparison
 from rlcb.analysis.run import Run
 from rlcb.analysis.statistics import Interval
@@ -22,7 +21,7 @@ from rlcb.errors import ResourceError
 from rlcb.files import write_json, write_whole
 from rlcb.report.csv_text import csv_text
 from rlcb.report.document import Picture, render
-from rlcb.report.games import clearest, games_csv, published_rows, score_notes, scores_csv
+from rlcb.report.games import clearest, games_csv, published_note, published_rows, score_notes, scores_csv
 from rlcb.report.sections import Origin, make_document
 
 _MOST_SHOWN = 4  # games with tables of their own on the screen
@@ -153,7 +152,7 @@ def comparison_text(comparison: Comparison, brief: bool = False) -> str:
         shortened=lambda scores: brief and scores is not None and len(scores.games) > _MOST_SHOWN,
         titles=TITLES,
         statistics=list(STATISTICS),
-        source=SOURCE,
+        published_note=published_note,
         score_notes=score_notes,
         published_rows=published_rows,
         clearest=clearest,

@@ -58,7 +58,7 @@ def _blocks(
             yield improvement_table(scores)
     curves = {one.env: curve for one in sets if (curve := published_of(one.measured[0].runs[0], FINAL))}
     caption = "Mean reward of the last 100 episodes over environment steps."
-    caption += f" Dashed grey: PPO as published ({SOURCE}), from its first point on, 250,000 steps." if curves else ""
+    caption += f" Dashed grey, where it is drawn: {published_note(scores)}." if curves else ""
     figure = figure_games(sets, title, curves, colours)
     yield _picture(f"games{end}", figure, f"Reward over steps in {game_list(scores.games)}", caption)
     yield values_table(scores)
@@ -91,12 +91,20 @@ def score_notes(scores: GameScores) -> list[str]:
     return [*notes, *scores.notes]
 
 
+def published_note(scores: GameScores) -> str:
+    """What the published values are, or why there are none."""
+    known = [one for one in scores.values if one.published_mean is not None]
+    if known:
+        return f"PPO ({SOURCE}), mean of 3 runs, after as many steps"
+    return f"nothing for these levels and steps ({SOURCE}: from 250,000 steps on, on hard levels from a million)"
+
+
 def published_rows(found: MetricScores) -> list[tuple[str, Aggregates]]:
     """The published aggregates beside the groups: once where all groups have the same steps, else once for each."""
     rows = {str(one.published): ("PPO as published", one.published) for one in found.groups if one.published}
     if len(rows) <= 1:
         return list(rows.values())
-    return [(f"PPO as published for {one.group}"[:33], one.published) for one in found.groups if one.published]
+    return [(f"PPO as published for {one.group}"[:31], one.published) for one in found.groups if one.published]
 
 
 def aggregate_table(scores: GameScores) -> Table:
@@ -107,7 +115,7 @@ def aggregate_table(scores: GameScores) -> Table:
             row = {"Score": Cell(TITLES[found.metric]), "Group": Cell(one.group, group=True)}
             row |= {"Games": Cell(str(len(found.games))), "Runs": Cell(str(_runs_in(one)))}
             row |= {title: _estimate_cell(getattr(one.aggregates, name)) for name, title in STATISTICS.items()}
-            row |= {f"Published {STATISTICS[name]}": _published_cell(one.published, name) for name in ("mean", "iqm")}
+            row |= {f"Published {name}": _published_cell(one.published, name.lower()) for name in ("mean", "IQM")}
             rows.append(row)
     return make_table("Normalised scores over all games.", rows, "ll" + "r" * 8)
 
@@ -165,15 +173,16 @@ def values_table(scores: GameScores) -> Table:
         for label in groups:
             values = {metric: scores.value(metric, game, label) for metric in shown}
             known = next((value for value in values.values() if value), None)
+            most = max((value.n for value in values.values() if value), default=0)
             if known:
-                row = {"Game": Cell(game), "Group": Cell(label, group=True), "Seeds": Cell(str(known.n))}
+                row = {"Game": Cell(game), "Group": Cell(label, group=True), "Seeds": Cell(str(most))}
                 row |= {"Steps": Cell(number_text(known.steps, ",.0f"))} if len(steps) > 1 else {}
                 for metric, (title, mark) in shown.items():
                     row |= _value_cells(values[metric], title, mark)
                 rows.append(row)
     after = f"after {number_text(next(iter(steps)), ',.0f')} steps" if len(steps) == 1 else "after as many steps"
-    caption = f"Means ± standard deviations over seeds. Published: PPO ({SOURCE}; mean ± standard deviation of 3 runs) "
-    caption += f"on the same levels {after}. Difference: ours minus published. games.csv has more."
+    caption = f"Means ± standard deviations over seeds, {after}. Published: {published_note(scores)}. "
+    caption += "Difference: ours minus published. games.csv has more."
     return make_table(caption, rows, "ll" + "r" * (len(rows[0]) - 2))
 
 
