@@ -14,8 +14,9 @@ import pytest
 from helpers.equal_runs import assert_equal_runs
 from helpers.in_process import rlcb_here
 from helpers.processes import ROOT, rlcb, wait_for_file, weights
+from rlcb.analysis.suites import SuiteRun
 from rlcb.hardware import usable_cpus
-from rlcb.suite.directory import SuiteRun, result_of, resumable, runs_of, stored
+from rlcb.suite.directory import result_of, resumable, runs_of, stored
 
 Start = Callable[..., subprocess.Popen[str]]
 SMALL = ("--num-envs", "8", "--n-steps", "32", "--batch-size", "128", "--n-epochs", "1", "--tensorboard", "false")

@@ -6,6 +6,7 @@ from pathlib import Path
 from rlcb.config.load import Given
 from rlcb.config.plan import decided
 from rlcb.config.precision import with_precision
+from rlcb.config.registry import Kind
 from rlcb.config.schema import Config
 from rlcb.console import filled
 from rlcb.errors import RlcbError, UsageError
@@ -66,27 +67,23 @@ def benchmark(
 def _agreed(output: Path, wanted: Suite | None) -> Suite:
     """The suite stored in the directory, which must equal the one wanted; where there is none, that one."""
     suite = _planned(output, wanted)
-    # Measured once, so that all runs of a pair are carried out alike.
-    configs = {pair: with_precision(config, _mode(pair)) for pair, config in suite.configs.items()}
+    # Measured once, so that all runs of a kind are carried out alike.
+    configs = {kind: with_precision(config, kind.mode) for kind, config in suite.configs.items()}
     return Suite(suite.settings, configs)
 
 
 def _planned(output: Path, wanted: Suite | None) -> Suite:
     """The same before anything is measured, with numbers of workers, and of threads if the suite is a new one."""
     suite = _chosen(output, wanted)
-    here = {pair: decided(config) for pair, config in suite.configs.items() if _is_decided_here(config, pair)}
+    here = {kind: decided(config) for kind, config in suite.configs.items() if _is_decided_here(config, kind)}
     suite = Suite(suite.settings, {**suite.configs, **here})
     return suite if has_plan(output) else with_threads(suite, len(core_shares()))
 
 
-def _mode(pair: str) -> str:
-    return pair.rpartition("_")[2]
-
-
-def _is_decided_here(config: Config, pair: str) -> bool:
+def _is_decided_here(config: Config, kind: Kind) -> bool:
     """Whether this machine's cores decide about the workers and learners of a parallel configuration."""
     here = config.parallel.cluster is None or config.parallel.num_workers == "auto"
-    return _mode(pair) == "parallel" and here
+    return kind.is_parallel and here
 
 
 def _chosen(output: Path, wanted: Suite | None) -> Suite:

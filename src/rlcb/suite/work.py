@@ -6,6 +6,7 @@ from pathlib import Path
 from statistics import fmean
 
 from rlcb.analysis.evaluations import evaluations_in
+from rlcb.analysis.suites import SuiteRun
 from rlcb.analysis.untrusted import read_object
 from rlcb.config.schema import Config
 from rlcb.envs.families import canonical_env_name, family_of
@@ -13,7 +14,7 @@ from rlcb.errors import UsageError
 from rlcb.files import sha256_of
 from rlcb.run.directory import LARGEST_CHECKPOINT
 from rlcb.signals import StopRequest
-from rlcb.suite.directory import SuiteRun, event, result_of, runs_of
+from rlcb.suite.directory import event, result_of, runs_of
 from rlcb.suite.display import Display, clock
 from rlcb.suite.jobs import core_shares, plan_jobs
 from rlcb.suite.process import Child
@@ -46,7 +47,7 @@ class Work:
         """How long a run will take: its duration, or the mean of finished runs like it; None where there are none."""
         if self.suite.settings.duration_hours:
             return 3600 * self.suite.settings.duration_hours + _START_UP
-        alike = [result.seconds for other, result in self.results.items() if other.pair == run.pair]
+        alike = [result.seconds for other, result in self.results.items() if other.kind == run.kind]
         known = alike or [result.seconds for result in self.results.values()]
         return fmean(known) + _START_UP if known else None
 
@@ -65,7 +66,7 @@ class Work:
         episodes = self.suite.settings.eval_episodes
         runs = [run for run in self.runs if run in self.results]
         configs = self.suite.configs
-        todo = [run for run in runs if episodes and not is_evaluated(run, configs[run.pair], episodes)]
+        todo = [run for run in runs if episodes and not is_evaluated(run, configs[run.kind], episodes)]
         if runs and episodes and len(todo) < len(runs):
             self.display.line(f"Evaluated already: {len(runs) - len(todo)} of {len(runs)} runs")
         begun = time.monotonic()
@@ -73,7 +74,7 @@ class Work:
             if self.stop.signal is not None:
                 return
             label = f"[{number}/{len(todo)}] evaluation of {run.name}"
-            levels = "both" if len(_levels(configs[run.pair], run.game)) > 1 else "train"
+            levels = "both" if len(_levels(configs[run.kind], run.game)) > 1 else "train"
             command = ("evaluate", "--checkpoint", run.final_checkpoint, "--levels", levels)
             child = Child((*command, "--num-episodes", str(episodes)), run.log)
             reason = self._wait_for(child, "Evaluation", (number - 1) / len(todo), label)
