@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from helpers.processes import ROOT, TINY, rlcb
+from rlcb.config.registry import Kind
 from rlcb.suite.directory import result_of, runs_of, stored
-from rlcb.suite.work import is_evaluated
+from rlcb.suite.evaluation import is_evaluated
 
 # One worker: what is tested here is the suite, and each more would have to load torch too.
 CARTPOLE = ("--games", "CartPole-v1", *TINY, "--num-workers", "1", "--tensorboard", "false")
@@ -39,7 +40,7 @@ def test_finished_runs_are_evaluated_and_reported_once_although_another_failed(t
     report = next(line for line in done.stdout.splitlines() if line.startswith("Report: "))
     assert Path(report.removeprefix("Report: ")).is_file()
     suite = stored(output)
-    run, config = runs_of(suite.settings, output)[1], suite.configs["ppo_sequential"]
+    run, config = runs_of(suite.settings, output)[1], suite.configs[Kind("ppo", "sequential")]
     assert is_evaluated(run, config, 3)
     assert not is_evaluated(run, config, 4)
     before = fingerprints(run.path)

@@ -39,6 +39,34 @@ class Entry:
         return tuple(self.executions)
 
 
+@dataclass(frozen=True)
+class Kind:
+    """What the runs of a suite that differ by game and seed alone have in common."""
+
+    algorithm: str
+    mode: str
+    variant: str = ""  # of the suite's settings; empty in a suite without variants
+
+    @property
+    def label(self) -> str:
+        """Its name in folders and files; no part of it contains an underscore."""
+        return "_".join(self._parts)
+
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+        return " ".join(self._parts)
+
+    @property
+    def is_parallel(self) -> bool:
+        """Whether its runs have several processes."""
+        return self.mode == "parallel"
+
+    @property
+    def _parts(self) -> list[str]:
+        return [self.algorithm, self.mode, *([self.variant] if self.variant else [])]
+
+
 EXECUTIONS = {
     "sequential": Execution(),
     "data_parallel": Execution(keys=("backend",), shares_minibatches=True),

@@ -1,4 +1,4 @@
-"""The settings of a benchmark suite, from its YAML file and flags, and the configuration of each pair of them."""
+"""The settings of a benchmark suite, from its YAML file and flags, and the configuration of each kind of run."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field, ValidationError
 
 from rlcb.config.load import Given, division_note, meant
-from rlcb.config.registry import ALGORITHMS, CLUSTER_KEYS, DEFAULT_ALGORITHM, MODES
+from rlcb.config.registry import ALGORITHMS, CLUSTER_KEYS, DEFAULT_ALGORITHM, MODES, Kind
 from rlcb.config.schema import Config, Section, Whole, all_keys, fields, setting
 from rlcb.config.yaml_file import read_yaml
 from rlcb.console import note
@@ -56,17 +56,17 @@ class SuiteConfig(Section):
     overrides: dict[str, Any] = setting({}, "config keys for all runs, such as 'num_envs: 32'")
 
     @property
-    def pairs(self) -> list[tuple[str, str]]:
-        """The (algorithm, mode) pairs to run; a mode that one algorithm lacks is left out for that one."""
-        return [(name, mode) for name in self.algorithms for mode in self.modes if mode in ALGORITHMS[name].modes]
+    def kinds(self) -> list[Kind]:
+        """The kinds of runs; a mode that one algorithm lacks is left out for that one."""
+        return [Kind(name, mode) for name in self.algorithms for mode in self.modes if mode in ALGORITHMS[name].modes]
 
 
 @dataclass(frozen=True)
 class Suite:
-    """Settings, and the configuration of each `<algorithm>_<mode>` that follows from them."""
+    """Settings, and the configuration of each kind of run that follows from them."""
 
     settings: SuiteConfig
-    configs: dict[str, Config]
+    configs: dict[Kind, Config]
 
 
 def build_suite(path: Path | None, flags: Given) -> Suite:
@@ -155,10 +155,10 @@ def _check_overrides(settings: SuiteConfig, source: Sources) -> None:
                 f"{_where(source, key)}: is for {owners}, this suite has {' and '.join(settings.algorithms)}"
             )
     if isinstance(settings.config, dict):
-        pairs = [f"{algorithm}_{mode}" for algorithm, mode in settings.pairs]
-        for pair in settings.config:
-            if pair not in pairs:
-                raise UsageError(f"{source['config']}: unknown key {pair}{meant(pair, pairs)}")
+        labels = [kind.label for kind in settings.kinds]
+        for label in settings.config:
+            if label not in labels:
+                raise UsageError(f"{source['config']}: unknown key {label}{meant(label, labels)}")
 
 
 def _keys_of(algorithm: str) -> set[str]:
@@ -170,25 +170,22 @@ def _where(source: Sources, key: str) -> str:
     return source.get(f"overrides.{key}", f"{source['overrides']}.{key}")
 
 
-def _build_configs(settings: SuiteConfig, source: Sources) -> dict[str, Config]:
-    """The configuration of each pair; checked for every game, kept with the first game's name and the first seed."""
-    configs: dict[str, Config] = {}
-    for algorithm, mode in settings.pairs:
-        pair = f"{algorithm}_{mode}"
-        given = settings.config.get(pair) if isinstance(settings.config, dict) else settings.config
+def _build_configs(settings: SuiteConfig, source: Sources) -> dict[Kind, Config]:
+    """The configuration of each kind; checked for every game, kept with the first game's name and the first seed."""
+    configs: dict[Kind, Config] = {}
+    for kind in settings.kinds:
+        given = settings.config.get(kind.label) if isinstance(settings.config, dict) else settings.config
         for game in reversed(settings.games):
-            changes = _changes(settings, source, algorithm, mode, game)
-            configs[pair] = new_config(algorithm, mode, Path(given) if given else None, changes)
-        if mode == "parallel" and (words := division_note(configs[pair], changes)):
-            note(f"{pair}: {words}")
-        want_tensorboard(configs[pair].logging.tensorboard)
-        check_hardware(configs[pair], mode)
+            changes = _changes(settings, source, kind, game)
+            configs[kind] = new_config(kind.algorithm, kind.mode, Path(given) if given else None, changes)
+        if kind.is_parallel and (words := division_note(configs[kind], changes)):
+            note(f"{kind.label}: {words}")
+        want_tensorboard(configs[kind].logging.tensorboard)
+        check_hardware(configs[kind], kind.mode)
     return configs
 
 
-def _changes(
-    settings: SuiteConfig, source: Sources, algorithm: str, mode: str, game: str
-) -> dict[str, tuple[str, Any]]:
+def _changes(settings: SuiteConfig, source: Sources, kind: Kind, game: str) -> dict[str, tuple[str, Any]]:
     """What the suite changes in a config file, as far as the algorithm has such keys, and where each was given."""
     budget = next(key for key in BUDGETS if getattr(settings, key) is not None)
     changes: dict[str, tuple[str, Any]] = {
@@ -200,9 +197,9 @@ def _changes(
     }
     if budget == "total_timesteps":
         changes[budget] = (source[budget], settings.total_timesteps)
-    known = _keys_of(algorithm) - set(CLUSTER_KEYS if mode == "sequential" else ())
+    known = _keys_of(kind.algorithm) - set(() if kind.is_parallel else CLUSTER_KEYS)
     changes |= {key: (_where(source, key), value) for key, value in settings.overrides.items() if key in known}
-    if mode == "parallel" and "num_envs" in changes:
+    if kind.is_parallel and "num_envs" in changes:
         # A suite compares modes: num_envs is the total in each, whatever share the file gives a worker.
         changes.setdefault("num_envs_per_worker", (changes["num_envs"][0], None))
     return changes
