@@ -2,6 +2,7 @@
 
 import csv
 import json
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -11,16 +12,25 @@ import pytest
 from PIL import Image
 
 from helpers.run_directories import write_evaluation, write_games, write_run
-from rlcb.analysis.aggregates import aggregate, normalized, probability_of_improvement
+from rlcb.analysis.aggregates import Estimate, aggregate, normalized, probability_of_improvement
 from rlcb.analysis.comparison import compare
 from rlcb.analysis.game_plots import figure_games, figure_profiles
+from rlcb.analysis.game_records import GameScores, Improvement
 from rlcb.analysis.load import load_runs
 from rlcb.analysis.plots import as_image
 from rlcb.analysis.published import published_curve
 from rlcb.analysis.records import Comparison
 from rlcb.envs.families import GAMES, score_range
 from rlcb.report.compare import compare_any, comparison_text, write_report
-from rlcb.report.games import aggregate_table, games_csv, improvement_table, score_notes, scores_csv, values_table
+from rlcb.report.games import (
+    aggregate_table,
+    games_csv,
+    improvement_table,
+    score_notes,
+    scores_csv,
+    shown_pairs,
+    values_table,
+)
 from rlcb.report.sections import Origin
 
 pytestmark = pytest.mark.xdist_group("games")
@@ -143,7 +153,7 @@ def test_tables_and_csv_of_all_games(all_games: Comparison) -> None:
     table = values_table(scores)
     assert table.head[:6] == ("Game", "Group", "Seeds", "Final reward", "Published", "Difference")
     assert (len(table.rows), "after 614,400 steps" in table.caption) == (32, True)
-    assert len(aggregate_table(scores).rows) == 3 * 2
+    assert [len(aggregate_table(found).rows) for found in scores.metrics] == [2, 2, 2]
     assert len(improvement_table(scores).rows) == 3
     values = list(csv.DictReader(games_csv(all_games).splitlines()))
     assert len(values) == 16 * 2 * 3
@@ -192,7 +202,7 @@ def test_one_run_per_game_has_no_interval(tmp_path: Path) -> None:
         assert found.improvements[0].probability.interval is None
     assert "one run per game: no interval" in comparison.verdict
     text = comparison_text(comparison, brief=True)
-    assert f"* Final reward of the training: one run per game: no interval ({SEQUENTIAL}, {PARALLEL})" in text
+    assert f"* one run per game: no interval ({SEQUENTIAL}, {PARALLEL})" in text
     assert "0.000, 0.000" not in text
     assert "n/a (one run per game)" in text
     assert text.count("Seeds  ") == 3  # few games: their tables are shown on the screen too
@@ -293,6 +303,22 @@ def test_only_sets_that_differ_in_nothing_but_their_game_have_scores_together(tm
     assert len(comparison.excluded) == 3
 
 
+def test_of_many_pairs_the_clearest_are_shown(all_games: Comparison) -> None:
+    (scores,) = all_games.game_scores
+    assert [len(shown_pairs(scores, found)) for found in scores.metrics] == [1, 1, 1]
+
+    def with_pairs(count: int) -> GameScores:
+        pairs = tuple(Improvement(f"a{n}", f"b{n}", Estimate(n / count, (0.0, 1.0))) for n in range(count))
+        return replace(scores, metrics=tuple(replace(found, improvements=pairs) for found in scores.metrics))
+
+    some, many = with_pairs(21), with_pairs(100)
+    assert [len(shown_pairs(some, found)) for found in some.metrics] == [0, 0, 21]
+    assert [len(shown_pairs(many, found)) for found in many.metrics] == [0, 0, 30]
+    assert all(abs(pair.probability.value - 0.5) > 0.3 for pair in shown_pairs(many, many.metrics[2]))
+    assert len(improvement_table(many).rows) == 30
+    assert "probabilities of improvement: not corrected" in " ".join(score_notes(many))
+
+
 # --- files
 
 
@@ -304,7 +330,7 @@ def test_the_files_of_several_games(tmp_path: Path, capsys: pytest.CaptureFixtur
     for name in ("games.csv", "scores.csv", "games.png", "profiles.png"):
         assert f"Written: {tmp_path / 'out' / name}" in printed.splitlines()
     page, markdown = ((tmp_path / "out" / name).read_text() for name in ("report.html", "report.md"))
-    for words in ("2 games: 200 easy levels", "Normalised scores over all games", "Performance profiles"):
+    for words in ("2 games: 200 easy levels", "normalised scores over 2 games", "Performance profiles"):
         assert words in page
         assert words in markdown
     assert "![" in markdown

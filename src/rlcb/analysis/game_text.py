@@ -16,10 +16,11 @@ TITLES = {
 }
 STATISTICS = {"mean": "Mean", "median": "Median", "iqm": "IQM", "optimality_gap": "Optimality gap"}
 _MOST_GROUPS = 4  # in a sentence
+_ENOUGH_RUNS = 5  # of each game
 _EVEN = 0.5  # the probability of improvement of two groups that are equally good
 
 
-def estimate_text(estimate: Estimate, form: str = ".3f") -> str:
+def estimate_text(estimate: Estimate, form: str = "z.3f") -> str:
     """A value, followed by its interval where there is one."""
     interval = f" {interval_text(estimate.interval, form)}" if estimate.interval else ""
     return f"{estimate.value:{form}}{interval}"
@@ -79,9 +80,11 @@ def improvement_verdict(first: str, second: str, estimate: Estimate) -> str:
     return f"{second} is more often better" if high < _EVEN else "no difference shown"
 
 
-def interval_note() -> str:
-    """How the intervals were made."""
-    return f"{100 * LEVEL:.0f} % intervals: stratified bootstrap, runs drawn anew within each game"
+def interval_note(scores: GameScores) -> str:
+    """How the intervals were made, and whether they are too narrow."""
+    runs = [len(seeds) for found in scores.metrics for one in found.groups for seeds in one.scores.values()]
+    narrow = "; with fewer than 5 runs per game they are too narrow" if 1 < min(runs, default=1) < _ENOUGH_RUNS else ""
+    return f"{100 * LEVEL:.0f} % intervals: stratified bootstrap, runs drawn anew within each game{narrow}"
 
 
 def game_list(games: Sequence[str]) -> str:

@@ -21,7 +21,7 @@ from rlcb.errors import ResourceError
 from rlcb.files import write_json, write_whole
 from rlcb.report.csv_text import csv_text
 from rlcb.report.document import Picture, render
-from rlcb.report.games import clearest, games_csv, published_note, published_rows, score_notes, scores_csv
+from rlcb.report.games import games_csv, published_note, published_rows, score_notes, scores_csv, shown_pairs
 from rlcb.report.sections import Origin, make_document
 
 _MOST_SHOWN = 4  # games with tables of their own on the screen
@@ -155,6 +155,6 @@ def comparison_text(comparison: Comparison, brief: bool = False) -> str:
         published_note=published_note,
         score_notes=score_notes,
         published_rows=published_rows,
-        clearest=clearest,
+        shown_pairs=shown_pairs,
         improvement_verdict=improvement_verdict,
     )

@@ -20,7 +20,7 @@ from rlcb.report.figures import inline_svg, thinned
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_MOST_PAIRS = 30
+_FEW_PAIRS, _MOST_PAIRS = 3, 30
 _POINTS = 60  # of a curve in a small plot
 # The metrics of the table of games: the title of our values, and what marks the published ones.
 _IN_TABLE = {FINAL: ("Final reward", ""), UNSEEN: ("Unseen levels", " (unseen)")}
@@ -47,7 +47,7 @@ def _blocks(
 ) -> Iterator[Block]:
     yield Text("paragraph", f"Games: {game_list(scores.games)}; {scores.task}.")
     if scores.metrics:
-        yield aggregate_table(scores)
+        yield from (aggregate_table(found) for found in scores.metrics)
         yield Text("items", score_notes(scores))
         alt = "Share of runs with a normalised score above each threshold, by group"
         caption = "Performance profiles: the share of runs, mean over games, whose normalised score is above τ. "
@@ -74,15 +74,22 @@ def score_notes(scores: GameScores) -> list[str]:
         "normalised score: 0 for a policy that sees nothing, 1 for the best possible or practical reward",
         "mean and median are of the games’ means, the IQM is of all runs of all games; the optimality gap is how far "
         "runs are below 1 on average, so lower is better",
-        interval_note(),
+        interval_note(scores),
     ]
+    about: dict[str, list[str]] = {}  # what is said → the metrics that it is said of
     for found in scores.metrics:
-        what = TITLES[found.metric]
-        notes += [f"{what}: {note}" for note in found.notes]
         reasons: dict[str, list[str]] = {}
         for one in found.groups:
             reasons.setdefault(one.why_no_interval, []).append(one.group)
-        notes += [f"{what}: {why} ({', '.join(who)})" for why, who in reasons.items() if why]
+        missing = [f"{why} ({', '.join(who)})" for why, who in reasons.items() if why]
+        for note in (*found.notes, *missing):
+            about.setdefault(note, []).append(TITLES[found.metric])
+    for note, titles in about.items():
+        notes.append(note if len(titles) == len(scores.metrics) else f"{', '.join(titles)}: {note}")
+    if any(len(found.improvements) > 1 for found in scores.metrics):
+        notes.append(
+            "probabilities of improvement are not corrected for the number of pairs; scores.csv has all of them"
+        )
     if any(one.published for found in scores.metrics for one in found.groups):
         notes.append(
             f"published: PPO ({SOURCE}) after as many steps, from the means of 3 runs in each game, so its IQM is that "
@@ -107,42 +114,35 @@ def published_rows(found: MetricScores) -> list[tuple[str, Aggregates]]:
     return [(f"PPO as published for {one.group}"[:31], one.published) for one in found.groups if one.published]
 
 
-def aggregate_table(scores: GameScores) -> Table:
-    """A row for each metric and group with its aggregates, and the published ones."""
+def aggregate_table(found: MetricScores) -> Table:
+    """A row for each group with its aggregates on a metric, and the published ones."""
     rows: list[Row] = []
-    for found in scores.metrics:
-        for one in found.groups:
-            row = {"Score": Cell(TITLES[found.metric]), "Group": Cell(one.group, group=True)}
-            row |= {"Games": Cell(str(len(found.games))), "Runs": Cell(str(_runs_in(one)))}
-            row |= {title: _estimate_cell(getattr(one.aggregates, name)) for name, title in STATISTICS.items()}
-            row |= {f"Published {name}": _published_cell(one.published, name.lower()) for name in ("mean", "IQM")}
-            rows.append(row)
-    return make_table("Normalised scores over all games.", rows, "ll" + "r" * 8)
+    for one in found.groups:
+        row = {"Group": Cell(one.group, group=True), "Runs": Cell(str(_runs_in(one)))}
+        row |= {title: _estimate_cell(getattr(one.aggregates, name)) for name, title in STATISTICS.items()}
+        row |= {f"Published {name}": _published_cell(one.published, name.lower()) for name in ("mean", "IQM")}
+        rows.append(row)
+    return make_table(f"{TITLES[found.metric]}: normalised scores over {len(found.games)} games.", rows)
 
 
 def _runs_in(one: GroupScores) -> int:
     return sum(len(scores) for scores in one.scores.values())
 
 
-def _estimate_cell(estimate: Estimate, form: str = ".3f") -> Cell:
+def _estimate_cell(estimate: Estimate, form: str = "z.3f") -> Cell:
     interval = interval_text(estimate.interval, form) if estimate.interval else "[n/a]"
     return Cell(with_minus(f"{estimate.value:{form}}"), with_minus(interval))
 
 
 def _published_cell(published: Aggregates | None, name: str) -> Cell:
-    return Cell(with_minus(f"{getattr(published, name).value:.3f}") if published else "–")
+    return Cell(with_minus(f"{getattr(published, name).value:z.3f}") if published else "–")
 
 
 def improvement_table(scores: GameScores) -> Table:
-    """The probability of improvement of every pair of groups; of many pairs those that are clearest."""
-    rows: list[Row] = []
-    count = 0
-    for found in scores.metrics:
-        count += len(found.improvements)
-        rows += [_improvement_row(found.metric, pair) for pair in clearest(found.improvements)]
+    """The probability of improvement of the pairs of groups that are shown."""
+    rows = [_improvement_row(found.metric, pair) for found in scores.metrics for pair in shown_pairs(scores, found)]
     caption = "Probability of improvement: how often a run of the first group is better than one of the second in the "
-    caption += "same game, mean over games; ties count half. Not corrected for the number of pairs."
-    caption += f" The {len(rows)} clearest of {count}; comparison.json has all of them." if count > len(rows) else ""
+    caption += "same game, mean over games; ties count half."
     return make_table(caption, rows, "lllrl")
 
 
@@ -151,15 +151,20 @@ def _improvement_row(metric: str, pair: Improvement) -> Row:
         "Score": TITLES[metric],
         "First": Cell(pair.first, group=True),
         "Second": Cell(pair.second, group=True),
-        "P(first better)": _estimate_cell(pair.probability, ".2f"),
+        "P(first better)": _estimate_cell(pair.probability, "z.2f"),
         "Verdict": improvement_verdict(pair.first, pair.second, pair.probability),
     }
 
 
-def clearest(pairs: Sequence[Improvement]) -> list[Improvement]:
-    """The pairs as they are, or of too many those whose probability is farthest from one half."""
+def shown_pairs(scores: GameScores, found: MetricScores) -> list[Improvement]:
+    """The pairs of few groups on every metric; of more groups on the main one alone, and of many the clearest."""
+    pairs = list(found.improvements)
+    if len(pairs) <= _FEW_PAIRS:
+        return pairs
+    if found is not scores.main:
+        return []
     if len(pairs) <= _MOST_PAIRS:
-        return list(pairs)
+        return pairs
     return sorted(pairs, key=lambda pair: -abs(pair.probability.value - 0.5))[:_MOST_PAIRS]
 
 
@@ -193,12 +198,12 @@ def _value_cells(value: GameValue | None, title: str, mark: str) -> dict[str, Ce
     cells = [_mean_cell(value.mean, value.std), Cell("–"), Cell("–")]
     if value.published_mean is not None:
         cells[1] = _mean_cell(value.published_mean, value.published_std)
-        cells[2] = Cell(with_minus(number_text(value.difference, "+.2f")))
+        cells[2] = Cell(with_minus(number_text(value.difference, "+z.2f")))
     return dict(zip(names, cells, strict=True))
 
 
 def _mean_cell(mean: float, std: float | None) -> Cell:
-    return Cell(with_minus(f"{mean:.2f}"), "" if std is None else f"± {std:.2f}")
+    return Cell(with_minus(f"{mean:z.2f}"), "" if std is None else f"± {std:.2f}")
 
 
 # CSV
