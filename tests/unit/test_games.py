@@ -316,7 +316,7 @@ def test_of_many_pairs_the_clearest_are_shown(all_games: Comparison) -> None:
     assert [len(shown_pairs(many, found)) for found in many.metrics] == [0, 0, 30]
     assert all(abs(pair.probability.value - 0.5) > 0.3 for pair in shown_pairs(many, many.metrics[2]))
     assert len(improvement_table(many).rows) == 30
-    assert "probabilities of improvement: not corrected" in " ".join(score_notes(many))
+    assert "probabilities of improvement are not corrected" in " ".join(score_notes(many))
 
 
 # --- files
