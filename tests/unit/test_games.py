@@ -239,6 +239,21 @@ def test_a_group_with_too_few_games_does_not_take_the_aggregate_from_the_others(
     assert scores.metrics[0].notes == (f"left out, as fewer than two games are common to all groups: {PARALLEL}",)
 
 
+def test_groups_with_other_settings_are_told_apart_in_every_game(tmp_path: Path) -> None:
+    for game in ("coinrun", "maze"):
+        for seed in (1, 2):
+            write_run(tmp_path / f"{game}_a{seed}", name=f"procgen-{game}-v0", seed=seed)
+    for seed in (1, 2):  # coinrun alone has both groups
+        write_run(tmp_path / f"b{seed}", name="procgen-coinrun-v0", seed=seed, gamma=0.9)
+    comparison = compared(tmp_path)
+    (scores,) = comparison.game_scores
+    assert {group.label for one in comparison.sets for group in one.groups} == {
+        "PPO Sequential, gamma 0.9", "PPO Sequential, gamma 0.999"
+    }  # fmt: skip
+    (only,) = scores.metrics[0].groups
+    assert (only.group, tuple(only.scores)) == ("PPO Sequential, gamma 0.999", ("coinrun", "maze"))
+
+
 def test_groups_with_other_seeds_keep_their_own(tmp_path: Path) -> None:
     for game in ("coinrun", "maze"):
         env = {"name": f"procgen-{game}-v0"}

@@ -1,6 +1,6 @@
 """The comparison itself: comparable sets, groups over seeds, speed-ups, tests of all pairs."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from itertools import combinations
 from typing import Any
@@ -46,7 +46,7 @@ def compare(runs: Sequence[Run], *, seed: int = 0, threshold: float | None = Non
     if not runs:
         raise UsageError("nothing to compare: no run")
     by_task = split_by_task(runs)
-    made = [_make_set(task, members, seed, threshold) for task, members in by_task]
+    made = [_make_set(task, members, _labels(task, by_task), seed, threshold) for task, members in by_task]
     sets = [one for one, _ in made]
     sets = [_concluded(one, sets, seed) for one in sets]
     comparison = Comparison(tuple(sets), (), "", seed, scores_over_games(sets, seed), _across_machines(sets))
@@ -64,8 +64,15 @@ def compare(runs: Sequence[Run], *, seed: int = 0, threshold: float | None = Non
     return replace(comparison, excluded=tuple(excluded), verdict=verdict)
 
 
+def _labels(task: Task, by_task: Sequence[tuple[Task, list[Run]]]) -> dict[Run, str]:
+    """The name of each run's group, the same in all tasks that differ from this one in nothing but their game."""
+    alike = [run for other, members in by_task if replace(other, env=task.env) == task for run in members]
+    groups = split_by_group(alike)
+    return {run: label for label, runs in zip(labels_of(groups), groups, strict=True) for run in runs}
+
+
 def _make_set(
-    task: Task, members: Sequence[Run], seed: int, threshold: float | None
+    task: Task, members: Sequence[Run], labels: Mapping[Run, str], seed: int, threshold: float | None
 ) -> tuple[ComparableSet, dict[Run, str]]:
     """One set of comparable groups, and the runs in it that only repeat another, with its name."""
     by_group = split_by_group(members)
@@ -77,8 +84,7 @@ def _make_set(
         repeats |= repeated
     reference = reference_of(kept, threshold)
     groups = tuple(
-        _make_group(label, alike, runs, reference, seed)
-        for label, alike, runs in zip(labels_of(by_group), by_group, kept, strict=True)
+        _make_group(labels[alike[0]], alike, runs, reference, seed) for alike, runs in zip(by_group, kept, strict=True)
     )
     pairs = _all_pairs(groups) if task.finished else ()
     return ComparableSet(**vars(task), **vars(reference), groups=groups, pairs=pairs), repeats
