@@ -256,9 +256,11 @@ def write_games(folder: Path, games: Sequence[str], seeds: Sequence[int], update
         low, high = score_range(game, "easy") or (0.0, 1.0)
         curves = [published_curve(game, "easy", 200, 0, unseen) for unseen in (False, True)]
         train, unseen = (found[0] if curve and (found := curve.at(updates * 4096)) else low for curve in curves)
-        for group, settings, less in (("a", {}, 0.0), ("b", parallel, 0.02)):
+        kinds: tuple[tuple[str, dict[str, Any], float], ...] = (("a", {}, 0.0), ("b", parallel, 0.02))
+        for group, settings, less in kinds:
             for seed in seeds:
                 shift = (0.02 * (seed - 2) - less) * (high - low)
-                env = {"name": f"procgen-{game}-v0", "seed": seed, "updates": updates, "rewards": (low, train + shift)}
-                path = write_run(folder / f"{game}_{group}{seed}", noise=0.005 * (high - low), **env, **settings)
+                env: dict[str, Any] = {"name": f"procgen-{game}-v0", "seed": seed, "rewards": (low, train + shift)}
+                env |= {"updates": updates, "noise": 0.005 * (high - low)}
+                path = write_run(folder / f"{game}_{group}{seed}", **env, **settings)
                 write_evaluation(path, train + shift, unseen + shift)
