@@ -111,6 +111,7 @@ def two_run_texts(runs: Mapping[str, Run], directories: Mapping[str, str]) -> tu
 def _details(runs: Mapping[str, Run]) -> list[str]:
     """What the documented table has no row for: machines, episode length, measure of memory, speed-up per core."""
     found = [f"{mode.capitalize()} Machine: {run.task.machine or 'not recorded'}" for mode, run in runs.items()]
+    found += [f"{mode.capitalize()} Variant: {run.variant}" for mode, run in runs.items() if run.variant]
     for title, name, form, unit in (
         ("Episode Length", "final_episode_length", ",.0f", " steps"),
         ("Of the Machine's Limit", "limit_fraction", ".0%", ""),
