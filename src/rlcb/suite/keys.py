@@ -65,9 +65,7 @@ def check_variants(variants: Variants, algorithms: Sequence[str], modes: Sequenc
     kept = {kind.algorithm for kind in kinds_of(algorithms, modes, variants)}
     for algorithm in algorithms:
         if algorithm not in kept:
-            raise UsageError(
-                f"{where}: {algorithm} has no key of any variant; add one without keys, such as 'base: {{}}'"
-            )
+            raise UsageError(f"{where}: none applies to {algorithm}; add one without keys, such as 'base: {{}}'")
 
 
 def chosen(variants: Any, flag: str, names: Sequence[Any]) -> Any:

@@ -64,7 +64,7 @@ class SuiteConfig(Section):
     overrides: dict[str, Any] = setting({}, "config keys for all runs, such as 'num_envs: 32'")
 
     variants: Annotated[dict[str, Annotated[dict[str, Any], _Keys]], _Keys] = setting(
-        {}, "names (one that is a number in quotes), each with its config keys, such as 'lowent: {ent_coef: 0.001}'"
+        {}, "names, each with its config keys, such as 'lowent: {ent_coef: 0.001}'"
     )
 
     @property
