@@ -91,7 +91,7 @@ def _newest_runs(folder: Path) -> dict[str, Run]:
         missing = f"no {other_mode} {newest.algorithm.upper()} run below {folder}: {newest.name} is shown alone"
         note(f"{missing}; `rlcb train {newest.algorithm} --mode {other_mode}` makes one")
         return {newest.mode: newest}
-    other = next((run for run in others if run.env == newest.env), others[0])
+    other = max(others, key=lambda run: (run.env == newest.env, run.variant == newest.variant))  # the first of equals
     return {newest.mode: newest, other.mode: other}
 
 
