@@ -143,7 +143,7 @@ def test_the_shipped_example_loads() -> None:
         ("variants: {64: {num_envs: 64}}", ["line 2: key 64 is not text"]),
         ("variants: {low_ent: {gamma: 0.9}}", ["variants: 'low_ent' is not valid", "letters, digits and -"]),
         ("variants: {../up: {gamma: 0.9}}", ["variants: '../up' is not valid"]),
-        ("variants: {-a: {gamma: 0.9}}", ["variants: '-a' is not valid", "does not begin with -"]),
+        ("variants: {-a: {gamma: 0.9}}", ["variants: '-a' is not valid", "- (not first)"]),
         ("variants: {'': {gamma: 0.9}}", ["variants: '' is not valid"]),
         ("variants: {Low: {gamma: 0.9}, low: {gamma: 0.8}}", ["Low and low differ in the case of letters alone"]),
         ("variants: {a: {clip_rang: 0.1}}", ["variants.a: unknown key clip_rang", "did you mean clip_range?"]),

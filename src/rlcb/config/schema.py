@@ -143,7 +143,7 @@ class LoggingConfig(Section):
     checkpoint_dir: str | None = setting(None, "null: checkpoints/ in the output directory")
     log_dir: str | None = setting(None, "null: logs/ in the output directory")
     variant: Annotated[str, Field(pattern=f"^{VARIANT_NAME}$")] | None = setting(
-        None, "a name for these settings, which comparisons show and keep apart; null: none"
+        None, "a name for these settings, which comparisons show and keep apart"
     )
 
 
@@ -264,7 +264,7 @@ def allowed_values(field: FieldInfo) -> str:
             limits = [*field.metadata, *(item for detail in details for item in getattr(detail, "metadata", ()))]
             words.append(_range_words("a number" if kind is float else "a whole number", limits))
         elif kind is str and details:
-            words.append("up to 40 letters, digits and - that do not begin with -")
+            words.append("up to 40 letters, digits and - (not first)")
         else:
             words.append({bool: "true or false", str: "text", type(None): "null"}[kind])
     return " or ".join(words)

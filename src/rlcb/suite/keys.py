@@ -53,7 +53,7 @@ def check_variants(variants: Variants, algorithms: Sequence[str], modes: Sequenc
     where = source["variants"]
     for name, values in variants.items():
         if not re.fullmatch(VARIANT_NAME, name):
-            valid = "a name has up to 40 letters, digits and -, and does not begin with -"
+            valid = "a name has up to 40 letters, digits and - (not first)"
             raise UsageError(f"{where}: {name!r} is not valid; {valid}")
         check_keys([key for key in values if key != CONFIG], algorithms, source, name)
         if not isinstance(values.get(CONFIG, ""), str):
