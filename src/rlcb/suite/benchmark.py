@@ -23,6 +23,7 @@ from rlcb.suite.directory import (
     stored,
 )
 from rlcb.suite.display import Display, clock
+from rlcb.suite.evaluation import Evaluations
 from rlcb.suite.gpu_sharing import shared_gpu
 from rlcb.suite.jobs import core_shares, waves, with_threads
 from rlcb.suite.settings import Suite, build_suite
@@ -59,7 +60,7 @@ def benchmark(
             event(output, "suite_started", unfinished=len(work.unfinished), jobs=work.jobs.count)
             display.line(_banner(work))
             with shared_gpu(work.jobs.on_gpu and work.jobs.count > 1):
-                return _do(work, f"rlcb benchmark --output-dir {output}" + (f" --jobs {jobs}" if jobs else ""))
+                return _do(work, jobs, f"rlcb benchmark --output-dir {output}" + (f" --jobs {jobs}" if jobs else ""))
         finally:
             display.close()
 
@@ -120,12 +121,12 @@ def _banner(work: Work) -> str:
     return filled("suite_banner.txt", work=work, time_left="" if left is None else clock(left))
 
 
-def _do(work: Work, again: str) -> int:
+def _do(work: Work, jobs: int | str | None, again: str) -> int:
     """Train, evaluate, report; failures are reported together at the end. `again`: the command that continues."""
     stop, display = work.stop, work.display
     Training(work).train()
     if stop.signal is None:
-        work.evaluate()
+        Evaluations(work, jobs if isinstance(jobs, int) else None).evaluate()
     report = work.report() if work.results and stop.signal is None else None
     if stop.signal is not None:
         event(work.output, "suite_interrupted", signal=stop.signal)
