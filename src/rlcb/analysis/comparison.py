@@ -9,7 +9,15 @@ import numpy as np
 
 from rlcb.analysis.game_text import verdict_over_games
 from rlcb.analysis.games import scores_over_games
-from rlcb.analysis.grouping import differences, labels_of, settings_of, split_by_group, split_by_task, without_repeats
+from rlcb.analysis.grouping import (
+    differences,
+    labels_of,
+    settings_of,
+    split_by_group,
+    split_by_task,
+    variant_settings,
+    without_repeats,
+)
 from rlcb.analysis.machines import efficiency
 from rlcb.analysis.metrics import (
     METRIC,
@@ -38,7 +46,7 @@ from rlcb.analysis.text import NO_WINNER, notes_on, verdict_on, verdict_overall
 from rlcb.analysis.work import unequal_work, work_differences
 from rlcb.errors import UsageError
 
-_OF_ALL_SEEDS = ("algorithm", "mode", "num_envs", "num_workers", "num_threads", "device")
+_OF_ALL_SEEDS = ("algorithm", "mode", "variant", "num_envs", "num_workers", "num_threads", "device")
 
 
 def compare(runs: Sequence[Run], *, seed: int = 0, threshold: float | None = None) -> Comparison:
@@ -87,7 +95,8 @@ def _make_set(
         _make_group(labels[alike[0]], alike, runs, reference, seed) for alike, runs in zip(by_group, kept, strict=True)
     )
     pairs = _all_pairs(groups) if task.finished else ()
-    return ComparableSet(**vars(task), **vars(reference), groups=groups, pairs=pairs), repeats
+    variants = variant_settings([(group.label, alike[0]) for group, alike in zip(groups, by_group, strict=True)])
+    return ComparableSet(**vars(task), **vars(reference), groups=groups, pairs=pairs, variants=variants), repeats
 
 
 def _concluded(one: ComparableSet, sets: Sequence[ComparableSet], seed: int) -> ComparableSet:
@@ -156,7 +165,7 @@ def _task(one: ComparableSet) -> dict[str, Any]:
 def _speedup(group: Group, others: Sequence[tuple[Group, str]], seed: int) -> Speedup | None:
     """The speed of a parallel group over the fastest sequential one of its algorithm with as many environments.
 
-    None where one of them shared the machine with other runs.
+    One of the same variant is preferred, where there is any. None where one of them shared the machine with other runs.
     """
     alone = [item for item in others if not item[0].jobs_beside] if not group.jobs_beside else []
     same = [item for item in alone if (item[0].algorithm, item[0].device) == (group.algorithm, group.device)]
@@ -164,9 +173,7 @@ def _speedup(group: Group, others: Sequence[tuple[Group, str]], seed: int) -> Sp
     speed = group.metrics["average_fps"]
     if group.mode != "parallel" or not baselines or not speed.mean:
         return None
-    base, machine = max(
-        baselines, key=lambda item: (item[0].num_envs == group.num_envs, item[0].metrics["average_fps"].mean or 0.0)
-    )
+    base, machine = max(baselines, key=lambda item: _nearness(item[0], group))
     base_speed = base.metrics["average_fps"]
     assert base_speed.mean
     value = speed.mean / base_speed.mean
@@ -175,6 +182,11 @@ def _speedup(group: Group, others: Sequence[tuple[Group, str]], seed: int) -> Sp
     per_core = efficiency(value, cores, base_cores) if group.device == "cpu" else None
     unlike = work_differences(group.runs[0], base.runs[0])
     return Speedup(base.label, machine, value, interval, cores, base_cores, per_core, unlike)
+
+
+def _nearness(base: Group, group: Group) -> tuple[bool, bool, float]:
+    """How well a group's speed can be related to another's; the larger the better."""
+    return base.variant == group.variant, base.num_envs == group.num_envs, base.metrics["average_fps"].mean or 0.0
 
 
 def _all_pairs(groups: Sequence[Group]) -> tuple[Pair, ...]:

@@ -41,6 +41,7 @@ class Group:
     label: str
     algorithm: str
     mode: str
+    variant: str  # the name of its settings; empty where they have none
     num_envs: int | None
     num_workers: int
     num_threads: int | None
@@ -113,6 +114,7 @@ class ComparableSet(Task):
     equal_hours: float | None
     groups: tuple[Group, ...]
     pairs: tuple[Pair, ...]
+    variants: dict[str, dict[str, Any]]  # name of a variant's group → settings in which it differs from others
     notes: tuple[str, ...] = ()
     verdict: str = ""
 

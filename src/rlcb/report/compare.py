@@ -107,7 +107,14 @@ def comparison_csv(comparison: Comparison) -> str:
         for group in one.groups:
             for name in METRIC:
                 found = group.metrics[name]
-                row = {"set": one.title, "group": group.label, "valid": group.valid, "metric": name, "n": found.n}
+                row = {
+                    "set": one.title,
+                    "group": group.label,
+                    "variant": group.variant,
+                    "valid": group.valid,
+                    "metric": name,
+                    "n": found.n,
+                }
                 row |= {"mean": found.mean, "std": found.std, **_bounds("", found.interval)}
                 row |= {"iqm": found.iqm, **_bounds("iqm_", found.iqm_interval)}
                 rows.append({**row, "jobs_beside": group.jobs_beside})
@@ -126,7 +133,13 @@ def runs_csv(comparison: Comparison, runs: Sequence[Run]) -> str:
         order, label = places.get(run.name, (0, run.label))
         policy = comparison.sets[order - 1].evaluation_policy if order else "sampled"
         row: dict[str, Any] = {"run": run.name, "set": order or "", "group": label}
-        row |= {"algorithm": run.algorithm, "mode": run.mode, "env": run.env, "levels": run.task.levels}
+        row |= {
+            "algorithm": run.algorithm,
+            "mode": run.mode,
+            "variant": run.variant,
+            "env": run.env,
+            "levels": run.task.levels,
+        }
         row |= {"seed": run.seed, "status": run.status, "reason": run.reason, **vars(run.metrics)}
         row |= {"memory_measure": run.memory_measure, "machine": run.task.machine, "cores": run.cores}
         row |= {"jobs_beside": run.jobs_beside}

@@ -109,6 +109,7 @@ def _set_sections(
     if one.evaluated:
         evaluation = [*(pictures.evaluation() if pictures else ()), tables.evaluation_table(one)]
     parts: list[tuple[str, str, Iterable[Block]]] = [
+        ("Variants", "variants", tables.variant_blocks(one)),
         ("Learning curves", "curves", pictures.learning() if pictures else ()),
         ("Speed", "speed", pictures.fps() if pictures else ()),
         ("Where the time went", "time", pictures.time() if pictures else ()),

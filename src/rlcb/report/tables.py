@@ -92,11 +92,29 @@ def difference_blocks(one: ComparableSet) -> Iterator[Block]:
         alone = len(one.groups) == 1
         yield Text("paragraph", "One group: nothing to tell apart." if alone else "The groups differ in their mode.")
         return
+    labels = [group.label for group in one.groups]
+    yield from _settings_blocks("Settings in which groups differ.", dict(zip(labels, settings, strict=True)), keys)
+
+
+def variant_blocks(one: ComparableSet) -> Iterator[Block]:
+    """What each variant changes."""
+    keys = list(dict.fromkeys(key for values in one.variants.values() for key in values))
+    texts = {
+        label: {key: setting_text(value) for key, value in values.items()} for label, values in one.variants.items()
+    }
+    if texts and not keys:
+        yield Text("paragraph", "One variant alone: there is no other to tell it apart from.")
+    elif texts:
+        yield from _settings_blocks("Settings in which variants of an algorithm and mode differ.", texts, keys)
+
+
+def _settings_blocks(caption: str, groups: dict[str, dict[str, str]], keys: Sequence[str]) -> Iterator[Block]:
+    """A row for each group with its values of some settings."""
     rows = []
-    for group, values in zip(one.groups, settings, strict=True):
+    for label, values in groups.items():
         cells = {plain(key): Cell(values.get(key, "–")) for key in keys[:_MOST_DIFFERENCES]}
-        rows.append({"Group": Cell(group.label, group=True), **cells})
-    yield make_table("Settings in which groups differ.", rows)
+        rows.append({"Group": Cell(label, group=True), **cells})
+    yield make_table(caption, rows)
     if others := keys[_MOST_DIFFERENCES:]:
         yield Text("paragraph", f"They differ further in: {', '.join(map(plain, others))}.")
 

@@ -68,8 +68,14 @@ def benchmark(
 def _agreed(output: Path, wanted: Suite | None) -> Suite:
     """The suite stored in the directory, which must equal the one wanted; where there is none, that one."""
     suite = _planned(output, wanted)
-    # Measured once, so that all runs of a kind are carried out alike.
-    configs = {kind: with_precision(config, kind.mode) for kind, config in suite.configs.items()}
+    configs, measured = dict(suite.configs), dict[str, str]()
+    for kind, config in suite.configs.items():
+        # Measured once, so that all runs are carried out alike, and variants do not differ by chance.
+        if config.hardware.precision == "auto" and kind.pair in measured:
+            configs[kind] = config.changed("hardware", precision=measured[kind.pair])
+        elif config.hardware.precision == "auto":
+            configs[kind] = with_precision(config, kind.mode)
+            measured[kind.pair] = configs[kind].hardware.precision
     return Suite(suite.settings, configs)
 
 
