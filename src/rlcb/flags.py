@@ -1,27 +1,60 @@
-"""Command-line parsing: one-line errors with exit codes, flags for config keys, types of values."""
+"""Command-line parsing: help with defaults, one-line errors with exit codes, types of values."""
 
 import argparse
 import difflib
 import math
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NoReturn
+from collections.abc import Callable, Mapping, Sequence
+from typing import NoReturn
 
 from rlcb.console import limit_waiting, lost_output, protect_output
 from rlcb.errors import GpuFailed, ResourceError, RlcbError
 from rlcb.signals import StopRequest
 
 _FLAG_NAMES = {"name": "--env", "duration_hours": "--duration"}
-_BARE = ("insecure",)  # flags that need no value
 _BROKEN_PIPE = 128 + 13  # as shells count SIGPIPE
 
 
-class Parser(argparse.ArgumentParser):
-    """argparse whose errors are one line, with the nearest valid flag."""
+class _Formatter(argparse.RawDescriptionHelpFormatter):
+    """Help with the default of every flag that has one."""
 
-    def __init__(self, prog: str, description: str):
-        super().__init__(prog=prog, description=description, allow_abbrev=False)
+    def __init__(self, prog: str, defaults: Callable[[], Mapping[str, str]]):
+        super().__init__(prog, max_help_position=30)
+        self._read_defaults = defaults
+        self._defaults: Mapping[str, str] | None = None
+
+    def _get_help_string(self, action: argparse.Action) -> str:
+        if self._defaults is None:
+            self._defaults = self._read_defaults()
+        own = action.default if action.option_strings or action.nargs == "?" else None
+        own = None if own is False or own == argparse.SUPPRESS else own
+        default = self._defaults.get(action.dest, own)
+        shown = "" if default is None else f" (default {default})"
+        return f"{action.help}{shown.replace('%', '%%')}"
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse whose errors are one line, with the nearest valid flag, and whose help shows defaults.
+
+    `defaults` returns those that argparse does not know, as text, by destination; it is called when help is asked for.
+    """
+
+    def __init__(
+        self, prog: str, description: str, defaults: Callable[[], Mapping[str, str]] = dict, *, add_help: bool = True
+    ):
+        self.defaults = defaults
+        super().__init__(
+            prog=prog,
+            description=description,
+            formatter_class=lambda prog: _Formatter(prog, self.defaults),
+            allow_abbrev=False,
+            add_help=add_help,
+        )
+
+    def shown(self) -> list[argparse.Action]:
+        """The arguments that help lists."""
+        return [action for action in self._actions if action.help != argparse.SUPPRESS]
 
     def error(self, message: str) -> NoReturn:
         """Print one line and exit with 2."""
@@ -37,7 +70,7 @@ class Parser(argparse.ArgumentParser):
         """Parse all of `argv`, None for the process's own; an unknown flag is answered with the nearest known one."""
         arguments, unknown = self.parse_known_args(argv)
         if unknown:
-            known = [flag for action in self._actions for flag in action.option_strings]
+            known = [flag for action in self.shown() for flag in action.option_strings]
             close = difflib.get_close_matches(unknown[0].split("=")[0], known, 1)
             self.error(f"unknown argument {unknown[0]}" + (f", did you mean {close[0]}?" if close else ""))
         return arguments
@@ -91,21 +124,6 @@ def _after_output(prog: str, code: int) -> int:
 def flag_of(key: str) -> str:
     """The flag that sets a config key."""
     return _FLAG_NAMES.get(key, "--" + key.replace("_", "-"))
-
-
-def add_keys(parser: Parser, keys: Iterable[str], aliases: Mapping[str, str] | None = None) -> None:
-    """A flag for each key, and for each of its other names; values are checked with the file's, so all are text."""
-    from rlcb.config.schema import all_keys, allowed_values
-
-    by_key = all_keys()
-    for key in keys:
-        field = by_key[key]
-        text = f"{field.description}: {allowed_values(field)}"
-        bare: dict[str, Any] = {"nargs": "?", "const": "true"} if key in _BARE else {}
-        parser.add_argument(flag_of(key), dest=key, metavar="VALUE", help=text.replace("%", "%%"), **bare)
-    for name, key in (aliases or {}).items():
-        parser.add_argument(flag_of(name), dest=name, metavar="VALUE", help=f"the same as {flag_of(key)}")
-    parser.epilog = "What no flag gives comes from the config file, and what that leaves out from the defaults."
 
 
 def whole(low: int, high: int) -> Callable[[str], int]:

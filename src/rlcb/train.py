@@ -1,7 +1,6 @@
 """From flags to a running training: configuration, checks, plan, run directory, execution."""
 
 import contextlib
-import os
 import time
 from dataclasses import dataclass, replace
 from importlib import import_module
@@ -10,10 +9,10 @@ from typing import TYPE_CHECKING
 
 from rlcb.announce import print_banner, print_plan
 from rlcb.config.gpu_plan import refuse_misplaced
-from rlcb.config.load import Given, build_config, division_note
+from rlcb.config.load import Given, build_config, default_file, default_output, division_note
 from rlcb.config.plan import Plan, make_plan
 from rlcb.config.precision import with_precision
-from rlcb.config.registry import ALGORITHMS, DEFAULT_ALGORITHM
+from rlcb.config.registry import ALGORITHMS, RESUMABLE_KEYS
 from rlcb.config.schema import Config
 from rlcb.console import note, warn
 from rlcb.errors import ResourceError, RlcbError, UsageError, WorkersLost
@@ -34,13 +33,6 @@ from rlcb.signals import StopRequest
 if TYPE_CHECKING:  # it imports torch and Ray
     from rlcb.cluster.ray_pool import RayPool
     from rlcb.run.summary import Outcome
-
-# What may change when a run is resumed: with any other key it would be another run.
-RESUMABLE_KEYS = ("total_timesteps", "duration_hours", "log_interval", "save_interval", "save_every_minutes",
-                  "keep_checkpoints", "tensorboard", "device", "compile", "deterministic", "env_groups",
-                  "num_threads", "num_workers", "backend",
-                  "worker_timeout", "cluster", "min_workers", "insecure", "num_learners", "actor_device", "num_slots",
-                  "policy_update_frequency")  # fmt: skip
 
 _CLUSTER_ATTEMPTS = 3  # Ray may end the process that starts it, for instance when one of its calls fails
 
@@ -108,9 +100,7 @@ def train(request: Request) -> int:
 
 def new_config(algorithm: str, mode: str, file: Path | None, overrides: Given) -> Config:
     """The file's configuration, by default that of the algorithm and mode, with the flags on top."""
-    if file is None:
-        default = Path("config") / f"{algorithm}_{mode}.yaml"
-        file = default if os.path.lexists(default) else None
+    file = file or default_file(algorithm, mode)
     return build_config(file, overrides, mode=mode, algorithm=algorithm)
 
 
@@ -147,11 +137,6 @@ def _resumed_config(request: Request, path: Path) -> tuple[Config, str]:
     if "num_workers" in changes or mode != before:
         changes["num_envs_per_worker"] = ("--num-workers", None)  # the total stays what it is
     return build_config(None, changes, base=config, mode=mode), mode
-
-
-def default_output(algorithm: str, mode: str) -> Path:
-    """The directory of a run that was given none."""
-    return Path("benchmarks") / (mode if algorithm == DEFAULT_ALGORITHM else f"{algorithm}_{mode}")
 
 
 # Checks before anything is started

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from helpers.in_process import rlcb_here
 from helpers.processes import ROOT
-from rlcb.cli import FIXED_KEYS, TIMED_KEYS
+from rlcb.commands.keys import FIXED_KEYS, TIMED_KEYS
 from rlcb.config.load import build_config, division_note
 from rlcb.config.registry import ALGORITHMS
 from rlcb.config.schema import Config, all_keys, fields

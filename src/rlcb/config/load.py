@@ -8,8 +8,10 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from rlcb.config.keys import not_of, owners
 from rlcb.config.registry import ALGORITHMS, DEFAULT_ALGORITHM
-from rlcb.config.schema import Config, EnvConfig, allowed_values, fields
+from rlcb.config.schema import Config, EnvConfig, fields
+from rlcb.config.values import allowed_values
 from rlcb.config.yaml_file import read_yaml
 from rlcb.envs.families import canonical_env_name, missing_mode
 from rlcb.errors import UsageError
@@ -44,6 +46,17 @@ class _Sources(dict[str, str]):
         return UsageError(f"{self[key]}: {problem}")
 
 
+def default_file(algorithm: str, mode: str) -> Path | None:
+    """The file that a command takes its configuration from where none is named; None: there is none here."""
+    file = Path("config") / f"{algorithm}_{mode}.yaml"
+    return file if os.path.lexists(file) else None
+
+
+def default_output(algorithm: str, mode: str) -> Path:
+    """The directory of a run that was given none."""
+    return Path("benchmarks") / (mode if algorithm == DEFAULT_ALGORITHM else f"{algorithm}_{mode}")
+
+
 def build_config(
     path: Path | None,
     overrides: Given,
@@ -62,7 +75,7 @@ def build_config(
         _apply_file(_keys_of(file, content, algorithm, home), values, source)
     for key, (flag, _) in overrides.items():
         if key not in home:
-            raise UsageError(f"{flag}: {algorithm} has no such setting")
+            raise UsageError(f"{flag}: {not_of(algorithm, key)}")
     source.total_is_kept = "num_workers" in overrides and not _gives_share(overrides)
     _apply(overrides, values, source)
     sections: dict[str, dict[str, Any]] = {"training": dict(ALGORITHMS[algorithm].training)}
@@ -105,9 +118,8 @@ def _keys_of(path: Path, content: dict[str, Any], algorithm: str, home: dict[str
         for name, value in (keys or {}).items():
             key = entry.aliases.get(name, name)
             if home.get(key) != section and not (key in home and key in also_in.get(section, ())):
-                known = any(known == key for other in ALGORITHMS for _, known, _ in fields(other))
-                foreign = known and key not in home
-                hint = f": {algorithm} has no such setting" if foreign else meant(name, home, home)
+                foreign = owners(key) and key not in home
+                hint = f": {not_of(algorithm, key)}" if foreign else meant(name, home, home)
                 raise UsageError(f"{path}: unknown key {section}.{name}{hint}")
             if key in given and given[key][1] != value:
                 before, other = given[key]

@@ -8,6 +8,13 @@ MODES = ("sequential", "parallel")
 VARIANT_NAME = r"[A-Za-z0-9][A-Za-z0-9-]{0,39}"  # without _, which separates the parts of a folder's name
 CLUSTER_KEYS = ("cluster", "min_workers", "insecure")  # of the section `parallel`: they mean nothing to other runs
 
+# What may change when a run is resumed: with any other key it would be another run.
+RESUMABLE_KEYS = ("total_timesteps", "duration_hours", "log_interval", "save_interval", "save_every_minutes",
+                  "keep_checkpoints", "tensorboard", "device", "compile", "deterministic", "env_groups",
+                  "num_threads", "num_workers", "backend",
+                  "worker_timeout", "cluster", "min_workers", "insecure", "num_learners", "actor_device", "num_slots",
+                  "policy_update_frequency")  # fmt: skip
+
 
 @dataclass(frozen=True)
 class Execution:
@@ -25,6 +32,7 @@ class Entry:
     module: str  # of rlcb.algorithms; its ALGORITHM holds the mathematics
     section: str  # the section of the configuration with its coefficients
     executions: dict[str, str]  # mode → execution
+    summary: str = ""  # what it is, in a line of help
     instead: dict[str, str] = field(default_factory=dict)  # for a mode that it lacks, the algorithm to use
     training: dict[str, Any] = field(default_factory=dict)  # defaults in the section `training` of its own
     aliases: dict[str, str] = field(default_factory=dict)  # other names of keys → the names used here
@@ -85,20 +93,23 @@ EXECUTIONS = {
 _DATA_PARALLEL = {"sequential": "sequential", "parallel": "data_parallel"}
 _A2C_TRAINING = {"n_steps": 16, "n_epochs": 1, "optimizer": "rmsprop", "rms_eps": 1e-5, "learning_rate": 7e-4}
 ALGORITHMS = {
-    "ppo": Entry("ppo", "ppo", _DATA_PARALLEL),
+    "ppo": Entry("ppo", "ppo", _DATA_PARALLEL, "proximal policy optimization: clipped objective, several epochs"),
     "impala": Entry(
         "impala", "impala", {"sequential": "sequential", "parallel": "actor_learner"},
+        "off-policy actors and learners with V-trace",
         training={"n_epochs": 3, "batch_size": 512, "optimizer": "rmsprop", "learning_rate": 4e-4},
         aliases={"num_actors": "num_workers", "num_envs_per_actor": "num_envs_per_worker",
                  "entropy_coef": "ent_coef", "value_coef": "vf_coef"},
         worker="actor", timed_lines=True, whole_unrolls=True,
     ),
     "a2c": Entry(
-        "a2c", "a2c", _DATA_PARALLEL, training=_A2C_TRAINING,
+        "a2c", "a2c", _DATA_PARALLEL, "advantage actor-critic, synchronous: one gradient step per short rollout",
+        training=_A2C_TRAINING,
         without=("batch_size", "n_epochs"), whole_rollout=True,
     ),
     "a3c": Entry(
-        "a2c", "a2c", {"parallel": "async_gradients"}, instead={"sequential": "a2c"},
+        "a2c", "a2c", {"parallel": "async_gradients"},
+        "asynchronous advantage actor-critic: workers apply gradients without waiting", instead={"sequential": "a2c"},
         # Each gradient is from one worker's steps alone, so there are more of them and each moves the weights less.
         training={**_A2C_TRAINING, "learning_rate": 3e-4},
         without=("batch_size", "n_epochs", "optimizer", "adam_eps"), whole_rollout=True,

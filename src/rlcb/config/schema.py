@@ -1,13 +1,14 @@
 """The configuration of a run: every key, its type, its range, its default."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic.fields import FieldInfo
 
 from rlcb import networks
 from rlcb.config.registry import ALGORITHMS, DEFAULT_ALGORITHM, EXECUTIONS, VARIANT_NAME, Execution
+from rlcb.config.values import MOST_HOURS, Hours
 from rlcb.config.yaml_file import dump_yaml
 
 if TYPE_CHECKING:
@@ -20,149 +21,186 @@ Whole = BeforeValidator(lambda value: int(value) if isinstance(value, float) and
 _Int = Annotated[int, Whole]
 
 
-def setting(default: Any, description: str, **limits: Any) -> Any:
-    """A key's default, what it means, and the limits of its values as pydantic's Field takes them."""
-    return Field(default, description=description, **limits)
+# The groups of flags in help, in their order.
+GROUPS = ("what to train on", "length", "algorithm", "network", "parallel", "hardware", "logging and files")
+
+
+def setting(default: Any, description: str, metavar: str = "", group: str = "", **limits: Any) -> Any:
+    """A key's default, what it means, and the limits of its values as pydantic's Field takes them.
+
+    `metavar` stands for its value in help where the type does not tell, `group` is its group if not its section's.
+    """
+    extra = {name: text for name, text in (("metavar", metavar), ("group", group)) if text}
+    return Field(default, description=description, json_schema_extra=dict(extra), **limits)
 
 
 class Section(BaseModel):
     """A part of a settings file: nothing unknown in it, nothing converted, nothing changed later."""
 
+    group: ClassVar[str] = "algorithm"  # one of GROUPS: where help lists its keys
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
 
 
 class EnvConfig(Section):
     """Which environment, how many copies of it, which levels."""
 
-    name: str = setting("procgen-coinrun-v0", "procgen-coinrun-v0, coinrun, … or a Gymnasium id")
-    num_envs: _Int = setting(32, "environments stepped together", ge=1, le=16384)
-    seed: _Int = setting(42, "seed of everything random", ge=0, le=2**31 - 1)
+    group: ClassVar[str] = "what to train on"
+    name: str = setting("procgen-coinrun-v0", "environment: a Procgen game (coinrun) or a Gymnasium id", metavar="ENV")
+    num_envs: _Int = setting(32, "number of environments stepped together", ge=1, le=16384)
+    seed: _Int = setting(42, "random seed", ge=0, le=2**31 - 1)
     distribution_mode: Literal["easy", "hard", "extreme", "memory"] = setting(
         "easy", "Procgen: difficulty of the levels"
     )
-    num_levels: _Int = setting(200, "Procgen: levels trained on, 0 for all", ge=0, le=2**31 - 1)
-    start_level: _Int = setting(0, "Procgen: first level", ge=0, le=2**31 - 1)
+    num_levels: _Int = setting(200, "Procgen: number of training levels; 0: unlimited", ge=0, le=2**31 - 1)
+    start_level: _Int = setting(0, "Procgen: number of the first training level", ge=0, le=2**31 - 1)
 
 
 class ParallelConfig(Section):
     """How a parallel run is divided; a sequential one ignores this section."""
 
+    group: ClassVar[str] = "parallel"
     num_workers: Annotated[int, Whole, Field(ge=1, le=1024)] | Literal["auto"] = setting(
-        4, "worker processes; auto: as many as suit this machine's cores"
+        4, "worker processes; auto: chosen for this machine's cores"
     )
     num_envs_per_worker: _Int | None = setting(
-        None, "environments of each worker; null: env.num_envs / num_workers", ge=1, le=16384
+        None, "environments per worker; null: env.num_envs / num_workers", ge=1, le=16384
     )
     backend: Literal["shared_memory", "gloo"] = setting(
-        "shared_memory", "how gradients cross: one machine's memory, or sockets"
+        "shared_memory", "exchange gradients through shared memory (one machine) or gloo (sockets)"
     )
-    num_learners: _Int | None = setting(None, "IMPALA: learner processes; null: decided from the cores", ge=1, le=1024)
+    num_learners: _Int | None = setting(None, "learner processes; null: chosen for the cores", ge=1, le=1024)
     actor_device: Literal["cpu", "cuda", "auto"] = setting(
-        "auto",
-        "IMPALA: where actors compute actions; auto: on the learner's GPU if it has one and they are few, else cpu",
+        "auto", "device on which actors run the policy; auto: the learner's GPU if it has one and actors are few"
     )
     num_slots: _Int | None = setting(
-        None, "IMPALA: rollouts under way, bounds the policy lag; null: 2 per actor", ge=1, le=65536
+        None, "rollout buffers, which bound the policy lag; null: 2 per actor", ge=1, le=65536
     )
-    policy_update_frequency: _Int = setting(1, "IMPALA: updates between the weights that actors get", ge=1, le=10**6)
-    worker_timeout: float = setting(60.0, "seconds without a sign of life before a worker is replaced", gt=0, le=86400)
-    cluster: str | None = setting(None, "run on a Ray cluster: its ADDRESS (host:port), auto or local; null: here")
-    min_workers: _Int = setting(1, "on a cluster: with fewer workers left the run is saved and ends", ge=1, le=1024)
-    insecure: bool = setting(False, "on a cluster: allow one beyond this machine without a token")
+    policy_update_frequency: _Int = setting(1, "learner updates between new weights for the actors", ge=1, le=10**6)
+    worker_timeout: float = setting(
+        60.0, "time without a heartbeat after which a worker is replaced", metavar="SECONDS", gt=0, le=86400
+    )
+    cluster: str | None = setting(
+        None, "train on a Ray cluster: host:port, auto or local; null: on this machine", metavar="ADDRESS"
+    )
+    min_workers: _Int = setting(
+        1, "cluster: minimum number of workers; with fewer the run is saved and stops", ge=1, le=1024
+    )
+    insecure: bool = setting(False, "cluster: allow one beyond this machine without an authentication token")
 
 
 class TrainingConfig(Section):
     """How long, in what batches and with which network to learn."""
 
-    total_timesteps: _Int = setting(25_000_000, "environment steps to train for", ge=1, le=10**12)
-    duration_hours: float | None = setting(None, "hours to train for, instead of total_timesteps", gt=0, le=8760)
-    n_steps: _Int = setting(128, "steps of each environment per rollout", ge=1, le=65536)
-    batch_size: _Int = setting(1024, "samples per minibatch", ge=1, le=2**24)
+    total_timesteps: _Int = setting(25_000_000, "environment steps to train for", group="length", ge=1, le=10**12)
+    duration_hours: Hours | None = setting(
+        None,
+        "time to train for instead of steps: 1h, 30m, 90s or a number of hours",
+        "HOURS",
+        "length",
+        gt=0,
+        le=MOST_HOURS,
+    )
+    n_steps: _Int = setting(128, "rollout length: steps of each environment per update", ge=1, le=65536)
+    batch_size: _Int = setting(1024, "minibatch size in samples", ge=1, le=2**24)
     micro_batch_size: _Int | None = setting(
-        None, "samples per backward pass: less memory, same gradient", ge=1, le=2**24
+        None, "gradient accumulation: samples per backward pass; null: a whole minibatch", ge=1, le=2**24
     )
-    n_epochs: _Int = setting(4, "passes over each rollout", ge=1, le=1000)
-    optimizer: Literal["adam", "rmsprop"] = setting("adam", "how gradients move the weights")
-    learning_rate: float = setting(3e-4, "the optimizer's step size", gt=0)
-    lr_schedule: Literal["constant", "linear"] = setting("constant", "keep the learning rate, or take it down to 0")
-    adam_eps: float = setting(1e-5, "Adam's epsilon", gt=0, le=1)
-    rms_eps: float = setting(0.01, "RMSProp's epsilon, added to the root", gt=0, le=10)
-    rms_decay: float = setting(0.99, "RMSProp's memory of squared gradients", ge=0, lt=1)
-    gamma: float = setting(0.999, "discount of future rewards", ge=0, le=1)
+    n_epochs: _Int = setting(4, "epochs over each rollout", ge=1, le=1000)
+    optimizer: Literal["adam", "rmsprop"] = setting("adam", "optimizer")
+    learning_rate: float = setting(3e-4, "learning rate", gt=0)
+    lr_schedule: Literal["constant", "linear"] = setting(
+        "constant", "learning rate schedule: constant, or linear decay to 0"
+    )
+    adam_eps: float = setting(1e-5, "epsilon of Adam", gt=0, le=1)
+    rms_eps: float = setting(0.01, "epsilon of RMSProp, added after the square root", gt=0, le=10)
+    rms_decay: float = setting(0.99, "decay rate of RMSProp's mean squared gradient", ge=0, lt=1)
+    gamma: float = setting(0.999, "discount factor γ", ge=0, le=1)
     gae_lambda: float = setting(
-        0.95, "GAE's λ: 0 one step, 1 the whole return; IMPALA: factor of V-trace's c, 1 as published", ge=0, le=1
+        0.95, "GAE lambda (V-trace's in IMPALA): 0 for one-step targets, 1 for full returns", ge=0, le=1
     )
-    network: _Network = setting("auto", "auto: nature for images, mlp for vectors")
-    normalize_rewards: bool = setting(True, "divide rewards by the deviation of the return")
-    reward_norm_gamma: float | None = setting(None, "discount in the reward normaliser, null for gamma", ge=0, le=1)
+    network: _Network = setting(
+        "auto", "policy and value network; auto: nature for images, mlp for vectors", group="network"
+    )
+    normalize_rewards: bool = setting(True, "divide rewards by the standard deviation of the discounted return")
+    reward_norm_gamma: float | None = setting(
+        None, "discount factor of the reward normalisation; null: gamma", ge=0, le=1
+    )
 
 
 class PpoConfig(Section):
     """The coefficients of PPO's objective."""
 
-    clip_range: float = setting(0.2, "how far the policy ratio may move", gt=0, le=10)
-    clip_value: bool = setting(False, "clip the value's movement by clip_range too")
-    ent_coef: float = setting(0.01, "weight of the entropy bonus", ge=0, le=10)
-    vf_coef: float = setting(0.5, "weight of the value loss", ge=0, le=100)
-    max_grad_norm: float = setting(0.5, "gradient norm is clipped to this", gt=0, le=1e6)
-    normalize_advantages: bool = setting(True, "per minibatch: mean 0, deviation 1")
+    clip_range: float = setting(0.2, "clipping range of the probability ratio", gt=0, le=10)
+    clip_value: bool = setting(False, "clip the change of the value function by clip_range, too")
+    ent_coef: float = setting(0.01, "entropy coefficient", ge=0, le=10)
+    vf_coef: float = setting(0.5, "value loss coefficient", ge=0, le=100)
+    max_grad_norm: float = setting(0.5, "gradient clipping: maximum norm", gt=0, le=1e6)
+    normalize_advantages: bool = setting(True, "normalise advantages per minibatch to mean 0, standard deviation 1")
 
 
 class ImpalaConfig(Section):
     """The coefficients of IMPALA's objective, a sum over the samples of a minibatch."""
 
-    vtrace_clip_rho_threshold: float = setting(1.0, "ρ̄: ratios are cut here in the value targets", ge=0, le=1e6)
-    vtrace_clip_c_threshold: float = setting(
-        1.0, "c̄: ratios are cut here in how far back a surprise reaches", ge=0, le=1e6
+    vtrace_clip_rho_threshold: float = setting(
+        1.0, "ρ̄: clipping threshold of the importance weights in the value targets", ge=0, le=1e6
     )
-    vtrace_clip_pg_rho_threshold: float = setting(1.0, "ρ̄ of the policy gradient", ge=0, le=1e6)
-    ent_coef: float = setting(0.01, "weight of the entropy bonus", ge=0, le=10)
-    vf_coef: float = setting(0.5, "weight of the value loss", ge=0, le=100)
-    max_grad_norm: float = setting(40.0, "gradient norm is clipped to this", gt=0, le=1e6)
+    vtrace_clip_c_threshold: float = setting(1.0, "c̄: clipping threshold of the trace coefficients", ge=0, le=1e6)
+    vtrace_clip_pg_rho_threshold: float = setting(
+        1.0, "ρ̄ of the policy gradient: clipping threshold of its importance weights", ge=0, le=1e6
+    )
+    ent_coef: float = setting(0.01, "entropy coefficient", ge=0, le=10)
+    vf_coef: float = setting(0.5, "value loss coefficient", ge=0, le=100)
+    max_grad_norm: float = setting(40.0, "gradient clipping: maximum norm", gt=0, le=1e6)
 
 
 class A2cConfig(Section):
     """The coefficients of the objective of A2C and A3C."""
 
-    ent_coef: float = setting(0.01, "weight of the entropy bonus", ge=0, le=10)
-    vf_coef: float = setting(0.5, "weight of the value loss", ge=0, le=100)
-    max_grad_norm: float = setting(0.5, "gradient norm is clipped to this", gt=0, le=1e6)
-    normalize_advantages: bool = setting(False, "per update: mean 0, deviation 1")
+    ent_coef: float = setting(0.01, "entropy coefficient", ge=0, le=10)
+    vf_coef: float = setting(0.5, "value loss coefficient", ge=0, le=100)
+    max_grad_norm: float = setting(0.5, "gradient clipping: maximum norm", gt=0, le=1e6)
+    normalize_advantages: bool = setting(False, "normalise advantages per update to mean 0, standard deviation 1")
 
 
 class LoggingConfig(Section):
     """What is written where, and how often."""
 
+    group: ClassVar[str] = "logging and files"
     log_interval: _Int = setting(1, "updates between console lines", ge=1, le=10**9)
     save_interval: _Int = setting(100, "updates between checkpoints", ge=1, le=10**9)
     save_every_minutes: float | None = setting(
-        10.0, "also checkpoint after this much time, null for never", gt=0, le=1e6
+        10.0, "time between checkpoints, in addition; null: no limit", metavar="MINUTES", gt=0, le=1e6
     )
-    keep_checkpoints: _Int = setting(5, "newest step checkpoints kept", ge=2, le=10**6)
+    keep_checkpoints: _Int = setting(5, "number of step checkpoints kept, the newest", ge=2, le=10**6)
     tensorboard: bool | Literal["auto"] = setting("auto", "write TensorBoard events; auto: if it is installed")
-    checkpoint_dir: str | None = setting(None, "null: checkpoints/ in the output directory")
-    log_dir: str | None = setting(None, "null: logs/ in the output directory")
+    checkpoint_dir: str | None = setting(
+        None, "where checkpoints are written; null: checkpoints/ in the output directory", metavar="DIR"
+    )
+    log_dir: str | None = setting(None, "where logs are written; null: logs/ in the output directory", metavar="DIR")
     variant: Annotated[str, Field(pattern=f"^{VARIANT_NAME}$")] | None = setting(
-        None, "a name for these settings, which comparisons show and keep apart"
+        None, "a name for these settings; comparisons show it and group runs by it", metavar="NAME"
     )
 
 
 class HardwareConfig(Section):
     """Where the tensors live and how many threads work on them."""
 
+    group: ClassVar[str] = "hardware"
     device: Literal["cpu", "cuda", "auto"] = setting(
-        "cpu", "cuda: one GPU, for sequential runs and IMPALA's learner; auto: where there is one"
+        "cpu", "cuda: one GPU, for sequential runs and IMPALA's learner; auto: the GPU if there is one"
     )
-    num_threads: _Int | None = setting(None, "CPU threads, null for what this machine allows", ge=1, le=1024)
+    num_threads: _Int | None = setting(None, "CPU threads; null: chosen for this machine's cores", ge=1, le=1024)
     precision: Literal["fp32", "bf16", "auto"] = setting(
-        "fp32", "what the network computes in, weights stay fp32; auto: the faster one, measured"
+        "fp32", "precision of the network's computation, weights stay fp32; auto: the faster one, measured"
     )
     compile: bool | Literal["auto", "graphs"] = setting(
-        "auto", "on a GPU: true torch.compile in CUDA graphs, graphs those alone, false one operation at a time"
+        "auto",
+        "GPU: true: torch.compile and CUDA graphs; graphs: CUDA graphs only; false: neither; "
+        "auto: true for long runs, otherwise graphs",
     )
-    deterministic: bool = setting(False, "on a GPU: repeat bit for bit, with slower kernels; CPU runs always do")
+    deterministic: bool = setting(False, "GPU: bit-for-bit reproducible, with slower kernels; CPU runs always are")
     env_groups: Annotated[int, Whole, Field(ge=1, le=64)] | Literal["auto"] = setting(
-        "auto", "on a GPU: groups of environments that step in turn while it computes the other groups' actions"
+        "auto", "GPU: groups of environments; one steps while actions of the others are computed"
     )
 
 
@@ -249,32 +287,3 @@ def fields(algorithm: str) -> Iterator[tuple[str, str, FieldInfo]]:
 def all_keys() -> dict[str, FieldInfo]:
     """Every key that some algorithm has."""
     return {key: field for algorithm in reversed(ALGORITHMS) for _, key, field in fields(algorithm)}
-
-
-def allowed_values(field: FieldInfo) -> str:
-    """What a field takes, in words: 'a whole number from 1 to 16384'."""
-    whole = field.annotation
-    words: list[str] = []
-    for part in (whole,) if get_origin(whole) is Literal else get_args(whole) or (whole,):
-        kind, *details = get_args(part) if get_origin(part) is Annotated else (part,)
-        if get_origin(part) is Literal:
-            choices = get_args(part)
-            words.append("one of " + ", ".join(choices) if len(choices) > 1 else choices[0])
-        elif kind in (int, float):
-            limits = [*field.metadata, *(item for detail in details for item in getattr(detail, "metadata", ()))]
-            words.append(_range_words("a number" if kind is float else "a whole number", limits))
-        elif kind is str and details:
-            words.append("up to 40 letters, digits and - (not first)")
-        else:
-            words.append({bool: "true or false", str: "text", type(None): "null"}[kind])
-    return " or ".join(words)
-
-
-def _range_words(noun: str, metadata: list[Any]) -> str:
-    limits = {
-        name: getattr(item, name) for item in metadata for name in ("gt", "ge", "lt", "le") if hasattr(item, name)
-    }
-    low = f" above {limits['gt']}" if "gt" in limits else f" from {limits['ge']}" if "ge" in limits else ""
-    high = f" {'up ' if 'gt' in limits else ''}to {limits['le']}" if "le" in limits else ""
-    high = f" and below {limits['lt']}" if "lt" in limits else high
-    return f"{noun}{low}{high}"

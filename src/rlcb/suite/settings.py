@@ -10,6 +10,7 @@ from pydantic import BeforeValidator, Field, ValidationError
 from rlcb.config.load import Given, division_note, meant
 from rlcb.config.registry import ALGORITHMS, CLUSTER_KEYS, DEFAULT_ALGORITHM, MODES, Kind
 from rlcb.config.schema import Config, Section, Whole, setting
+from rlcb.config.values import HOURS, MOST_HOURS, Hours
 from rlcb.config.variants import CONFIG, crossed, kinds_of
 from rlcb.config.yaml_file import read_yaml
 from rlcb.console import note
@@ -39,32 +40,34 @@ class SuiteConfig(Section):
     """The settings of a suite; each description says what is valid."""
 
     algorithms: Annotated[list[str], _Several] = setting(
-        [DEFAULT_ALGORITHM], f"one or more of {', '.join(ALGORITHMS)}", min_length=1
+        [DEFAULT_ALGORITHM], f"one or more of {', '.join(ALGORITHMS)}", f"{{{','.join(ALGORITHMS)}}}", min_length=1
     )
-    modes: Annotated[list[str], _Several] = setting(list(MODES), f"one or both of {' and '.join(MODES)}", min_length=1)
+    modes: Annotated[list[str], _Several] = setting(
+        list(MODES), f"one or both of {' and '.join(MODES)}", f"{{{','.join(MODES)}}}", min_length=1
+    )
     seeds: Annotated[list[Annotated[int, Field(ge=0, le=2**31 - 1)]], _Several] = setting(
-        [1, 2, 3], "one or more whole numbers from 0 to 2147483647", min_length=1
+        [1, 2, 3], "one or more whole numbers from 0 to 2147483647", "N", min_length=1
     )
     games: Annotated[list[str], _Several] = setting(
-        ["coinrun"], "one or more Procgen games or Gymnasium ids", min_length=1
+        ["coinrun"], "one or more Procgen games or Gymnasium ids", "ENV", min_length=1
     )
-    duration_hours: float | None = setting(
-        None, "hours that each run trains: a number above 0 up to 8760", gt=0, le=8760
-    )
+    duration_hours: Hours | None = setting(None, f"training time of each run: {HOURS}", "HOURS", gt=0, le=MOST_HOURS)
     total_timesteps: Annotated[int, Whole, Field(ge=1, le=10**12)] | None = setting(
-        None, "instead of a duration, steps of each run: a whole number from 1 to 10^12"
+        None, "instead of a duration, environment steps of each run: a whole number from 1 to 10^12"
     )
     eval_episodes: int = setting(
         100, "episodes of each evaluation: a whole number from 0 (none) to 1000000", ge=0, le=10**6
     )
-    cool_down: float = setting(0.0, "seconds of rest between runs: a number from 0 to 86400", ge=0, le=86400)
+    cool_down: float = setting(
+        0.0, "pause between runs in seconds: a number from 0 to 86400", "SECONDS", ge=0, le=86400
+    )
     config: str | dict[str, str] | None = setting(
-        None, "a config file for all runs, or in a suite file one each, such as 'ppo_parallel: FILE'"
+        None, "a config file for all runs, or in a suite file one each, such as 'ppo_parallel: FILE'", "FILE"
     )
     overrides: dict[str, Any] = setting({}, "config keys for all runs, such as 'num_envs: 32'")
 
     variants: Annotated[dict[str, Annotated[dict[str, Any], _Keys]], _Keys] = setting(
-        {}, "names, each with its config keys, such as 'lowent: {ent_coef: 0.001}'"
+        {}, "names, each with its config keys, such as 'lowent: {ent_coef: 0.001}'", "NAME"
     )
 
     @property

@@ -1,0 +1,1 @@
+"""The parsers of all commands, their help, and shell completion made from them."""

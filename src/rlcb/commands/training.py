@@ -1,0 +1,197 @@
+"""The parsers of commands that have flags for config keys: train, its scripts, limits, tune and benchmark."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from rlcb.commands.keys import (
+    ALIASES,
+    FIXED_KEYS,
+    PARALLEL_KEYS,
+    TIMED_KEYS,
+    add_keys,
+    defaults_of,
+    hide_keys,
+    peek,
+)
+from rlcb.commands.overview import summary_of
+from rlcb.config.registry import ALGORITHMS, DEFAULT_ALGORITHM, MODES, RESUMABLE_KEYS
+from rlcb.flags import Parser, flag_of, positive, whole, whole_or_auto
+
+_Add = Callable[..., object]  # add_argument of a parser or group
+
+
+def train_parser(argv: Sequence[str]) -> Parser:
+    """`rlcb train ALGORITHM …`; `argv` tells whose flags to list, all are taken."""
+    from rlcb.config.load import default_output
+
+    algorithm, mode = peek(argv)
+    output = "./benchmarks/<mode> for PPO, ./benchmarks/<algorithm>_<mode> for others"
+    if algorithm is None:
+        parser = Parser("rlcb train", _algorithms(summary_of("train")))
+    else:
+        mode = mode or ALGORITHMS[algorithm].modes[0]
+        output = f"./{default_output(algorithm, mode)}"
+        modes = " and ".join(ALGORITHMS[algorithm].modes)
+        what = f"Train {algorithm.upper()}: {ALGORITHMS[algorithm].summary or algorithm}. Modes: {modes}."
+        example = f"\n\nexample:\n  rlcb train {algorithm} --mode {mode} --env coinrun --duration 1h"
+        parser = Parser("rlcb train", f"{what}{example}", defaults_of(algorithm, mode))
+    parser.usage = f"rlcb train {algorithm or 'ALGORITHM'} [--mode MODE] [--duration HOURS | --total-timesteps N] …"
+    run = parser.add_argument_group("run")
+    run.add_argument("algorithm", choices=tuple(ALGORITHMS), nargs="?", help="algorithm; not needed with --resume")
+    _add_mode(run.add_argument, algorithm)
+    _add_common(run.add_argument, output)
+    if algorithm:
+        add_keys(parser, _keys_of(algorithm), algorithm, mode, _aliases(algorithm))
+        parser.epilog = _where_defaults_are(algorithm, mode or "")
+    else:
+        add_keys(parser, RESUMABLE_KEYS)
+        parser.epilog = "Listed are the settings that can change when a run is resumed; the default is the run's own.\n"
+        parser.epilog += "`rlcb train ALGORITHM --help` lists all settings of an algorithm with their defaults."
+    hide_keys(parser, ALIASES)
+    return parser
+
+
+def script_parser(prog: str, algorithm: str, mode: str, timed: bool) -> Parser:
+    """One of the documented training scripts."""
+    from rlcb.config.load import default_output
+
+    what = "for a fixed time" if timed else "for a fixed number of steps"
+    parser = Parser(prog, f"Train {algorithm.upper()} ({mode}) {what}.", defaults_of(algorithm, mode))
+    parser.usage = f"{prog} {'--duration HOURS ' if timed else ''}[options]"
+    _add_common(parser.add_argument_group("run").add_argument, f"./{default_output(algorithm, mode)}")
+    keys = ("duration_hours", *TIMED_KEYS) if timed else FIXED_KEYS
+    keys = (*keys, *PARALLEL_KEYS) if mode == "parallel" else keys
+    known = _keys_of(algorithm)
+    aliases = _aliases(algorithm) if mode == "parallel" else None
+    add_keys(parser, [key for key in keys if key in known], algorithm, mode, aliases)
+    parser.epilog = _where_defaults_are(algorithm, mode)
+    return parser
+
+
+def limits_parser(argv: Sequence[str]) -> Parser:
+    """`rlcb limits ALGORITHM …`; `argv` tells whose flags to list, all are taken."""
+    from rlcb.limits.report import ROUNDS, SECONDS
+
+    algorithm, mode = peek(argv)
+    algorithm = algorithm or DEFAULT_ALGORITHM
+    mode = mode or ALGORITHMS[algorithm].modes[0]
+    parser = Parser("rlcb limits", summary_of("limits"), defaults_of(algorithm, mode))
+    parser.usage = "rlcb limits [ALGORITHM] [--mode MODE] …"
+    group = parser.add_argument_group("what to measure")
+    _add_algorithm(group.add_argument)
+    _add_mode(group.add_argument, algorithm)
+    _add_config(group.add_argument)
+    group.add_argument("--rounds", type=whole(1, 1000), default=ROUNDS, metavar="N", help="number of measurements")
+    text = "length of each part of a measurement"
+    group.add_argument("--seconds", type=positive(600), default=SECONDS, metavar="SECONDS", help=text)
+    add_keys(parser, _keys_of(algorithm), algorithm, mode, _aliases(algorithm))
+    parser.epilog = _where_defaults_are(algorithm, mode)
+    hide_keys(parser, ALIASES)
+    return parser
+
+
+def tune_parser() -> Parser:
+    """`rlcb tune ALGORITHM …`."""
+    parser = Parser("rlcb tune", summary_of("tune"))
+    parser.usage = "rlcb tune [ALGORITHM] …"
+    group = parser.add_argument_group("what to tune")
+    _add_algorithm(group.add_argument)
+    text = "YAML file with the settings; default config/<algorithm>_parallel.yaml"
+    group.add_argument("--config", type=Path, metavar="FILE", help=text)
+    group.add_argument("--updates", type=whole(1, 1000), default=2, metavar="N", help="updates timed per trial")
+    output = Path("config/tuned.yaml")
+    group.add_argument("--output", type=Path, metavar="FILE", default=output, help="where the settings are written")
+    add_keys(parser, ("name",))
+    parser.epilog = f"Without {flag_of('name')} the environment is the config file's."
+    return parser
+
+
+def benchmark_parser() -> Parser:
+    """`rlcb benchmark …`: the settings of a suite file are flags here, and so are config keys."""
+    from rlcb.config.values import extra, metavar_of
+    from rlcb.suite.jobs import MOST_JOBS
+    from rlcb.suite.keys import PASSED_ON
+    from rlcb.suite.settings import SuiteConfig
+
+    parser = Parser("rlcb benchmark", summary_of("benchmark"))
+    parser.usage = "rlcb benchmark [--suite FILE] [--duration HOURS | --total-timesteps N] …"
+    group = parser.add_argument_group("run")
+    group.add_argument("--suite", type=Path, metavar="FILE", help="YAML file with the suite's settings as keys")
+    default = Path("benchmarks") / "suite"
+    text = "where all results are kept; a suite that is there already is continued"
+    group.add_argument("--output-dir", type=Path, metavar="DIR", default=default, help=text)
+    text = "runs that train at the same time; auto: as many as the cores allow; default auto, for timed runs 1"
+    group.add_argument("--jobs", type=whole_or_auto(1, MOST_JOBS), metavar="N|auto", help=text)
+    _add_dry_run(group.add_argument)
+    group = parser.add_argument_group("suite (also keys of the suite file)")
+    usual = {}
+    for key, field in SuiteConfig.model_fields.items():
+        if key != "overrides":
+            several = isinstance(field.default, list | dict)
+            if field.default not in (None, {}):
+                usual[key] = " ".join(map(str, field.default)) if several else f"{field.default:g}"
+            text = field.description or ""
+            text = "names of the suite file's variants to run; default all" if key == "variants" else text
+            metavar, many = extra(field, "metavar") or metavar_of(field), "+" if several else None
+            group.add_argument(flag_of(key), dest=key, nargs=many, metavar=metavar, help=text)
+    parser.defaults = lambda: usual
+    add_keys(parser, PASSED_ON)
+    parser.epilog = (
+        "Settings of an algorithm apply to all runs that have them; without a flag each run takes the default of its\n"
+        "algorithm and mode (rlcb train ALGORITHM --mode MODE --help). --num-envs counts all environments of a run.\n"
+        "Exit code 1: a run, an evaluation or the report failed, everything else is done; start again to retry."
+    )
+    return parser
+
+
+def _keys_of(algorithm: str) -> list[str]:
+    from rlcb.config.schema import fields
+
+    return [key for _, key, _ in fields(algorithm)]
+
+
+def _aliases(algorithm: str) -> dict[str, str]:
+    """The other names of flags that an algorithm has."""
+    return {name: key for name, key in ALIASES.items() if name in ALGORITHMS[algorithm].aliases}
+
+
+def _algorithms(text: str) -> str:
+    """A description followed by the algorithms, a line each."""
+    lines = [f"  {name:<8} {entry.summary} ({', '.join(entry.modes)})" for name, entry in ALGORITHMS.items()]
+    return "\n".join((text, "", "algorithms:", *lines))
+
+
+def _where_defaults_are(algorithm: str, mode: str) -> str:
+    from rlcb.config.load import default_file
+
+    file = default_file(algorithm, mode)
+    source = f"{file}" if file else "the program, as there is no file here for it"
+    return (
+        f"Defaults are those of {source}.\nFlags take precedence over the config file, and the file over the program."
+    )
+
+
+def _add_algorithm(add: _Add) -> None:
+    add("algorithm", choices=tuple(ALGORITHMS), nargs="?", default=DEFAULT_ALGORITHM, help="algorithm")
+
+
+def _add_mode(add: _Add, algorithm: str | None) -> None:
+    usual = (
+        f"default {ALGORITHMS[algorithm].modes[0]}" if algorithm else "default sequential where the algorithm has it"
+    )
+    add("--mode", choices=MODES, help=f"one process, or several that share the work; {usual}")
+
+
+def _add_config(add: _Add) -> None:
+    add("--config", type=Path, metavar="FILE", help="YAML file with settings; default config/<algorithm>_<mode>.yaml")
+
+
+def _add_common(add: _Add, output_dir: str) -> None:
+    _add_config(add)
+    add("--output-dir", type=Path, metavar="DIR", help=f"where the run is kept; default {output_dir}")
+    add("--resume", type=Path, metavar="DIR", help="resume the run in DIR")
+    _add_dry_run(add)
+
+
+def _add_dry_run(add: _Add) -> None:
+    add("--dry-run", action="store_true", help="check everything, print what would be done, and do nothing")
