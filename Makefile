@@ -32,9 +32,11 @@ define for_steps
 $(call say,Training $(1) on CoinRun for the steps of its configuration into $(2))
 @$(PYTHON) $(3) $(ARGS)
 endef
+has_unit = $(filter %h %m %s,$(1))
+timed = $(1)$(if $(call has_unit,$(1)),,h)
 define for_hours
-$(call say,Training $(1) on CoinRun for $(if $(filter 1,$(4)),1 hour,$(4) hours) into $(2)_$(4)h)
-@$(PYTHON) $(3) --duration $(4) --output-dir $(2)_$(4)h $(ARGS)
+$(call say,Training $(1) on CoinRun for $(if $(call has_unit,$(4)),$(4),$(if $(filter 1,$(4)),1 hour,$(4) hours)) into $(2)_$(call timed,$(4)))
+@$(PYTHON) $(3) --duration $(4) --output-dir $(2)_$(call timed,$(4)) $(ARGS)
 endef
 define evaluate
 $(call say,Evaluating $(if $(CHECKPOINT),$(CHECKPOINT),the newest checkpoint$(1)): $(EPISODES) episodes on these levels: $(LEVELS))

@@ -73,6 +73,10 @@ class Parser(argparse.ArgumentParser):
             known = [flag for action in self.shown() for flag in action.option_strings]
             close = difflib.get_close_matches(unknown[0].split("=")[0], known, 1)
             self.error(f"unknown argument {unknown[0]}" + (f", did you mean {close[0]}?" if close else ""))
+        for action in self._actions:  # an empty value, as of a variable that is not set, means nothing
+            value = getattr(arguments, action.dest, None)
+            if value == "" or (isinstance(value, list) and "" in value):
+                self.error(f"{(*action.option_strings, action.dest)[0]}: the value is empty; leave the flag out")
         return arguments
 
 

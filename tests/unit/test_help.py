@@ -16,6 +16,7 @@ from rlcb.config.registry import ALGORITHMS, MODES
 from rlcb.config.schema import GROUPS, all_keys, fields
 from rlcb.config.values import value_text
 from rlcb.flags import Parser, flag_of
+from rlcb.suite.settings import read_settings
 
 PARSERS = {
     "train": lambda: training.train_parser([]),
@@ -169,3 +170,29 @@ def test_scripts_list_their_documented_flags_alone() -> None:
     parser = training.script_parser("train_ppo_sequential.py", "ppo", "sequential", timed=False)
     own = {"--help", "--config", "--output-dir", "--resume", "--dry-run"}
     assert set(entries(parser.format_help())) == {*own, *map(flag_of, FIXED_KEYS)}
+
+
+@pytest.mark.parametrize(
+    ("text", "hours"),
+    [("1h", 1.0), ("30m", 0.5), ("90s", 0.025), ("1h30m", 1.5), ("0.5h", 0.5), (0.5, 0.5), (2, 2.0)],
+)
+def test_durations_have_a_unit_or_are_hours(text: object, hours: float, tmp_path: Path) -> None:
+    assert build_config(None, {"duration_hours": ("--duration", text)}).training.duration_hours == hours
+    file = tmp_path / "timed.yaml"
+    file.write_text(f"training:\n  duration_hours: {text}\n")
+    assert build_config(file, {}).training.duration_hours == hours
+    suite = tmp_path / "suite.yaml"
+    suite.write_text(f"duration_hours: {text}\n")
+    assert read_settings(suite).duration_hours == hours
+
+
+@pytest.mark.parametrize("text", ["3x", "h", "0s", "9000h", "1 h", "30m1h", "1.h", "-1h", "1:30", "nan", "٣h"])
+def test_a_wrong_duration_is_one_line(text: str) -> None:
+    words = ("1h, 30m, 90s", "a number of hours above 0 up to 8760")
+    rlcb_here("train", "ppo", f"--duration={text}").assert_one_line_error(2, "--duration", repr(text), *words)
+    rlcb_here("benchmark", f"--duration={text}").assert_one_line_error(2, "--duration", repr(text), *words)
+
+
+@pytest.mark.parametrize("arguments", [("train", "ppo", "--duration", ""), ("benchmark", "--games", "coinrun", "")])
+def test_an_empty_value_is_refused(arguments: tuple[str, ...]) -> None:
+    rlcb_here(*arguments).assert_one_line_error(2, "the value is empty")

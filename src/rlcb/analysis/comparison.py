@@ -221,7 +221,7 @@ def _test(metric: str, first: Group, second: Group) -> Pair:
 
 
 def _judge(pair: Pair) -> Pair:
-    """A winner only where the interval leaves zero out and that survives the correction."""
+    """A winner only where the interval excludes zero and that survives the correction."""
     if pair.interval is None or pair.holm_p is None or pair.difference is None:
         return pair
     low, high = pair.interval

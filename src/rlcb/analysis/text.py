@@ -9,6 +9,7 @@ from rlcb.analysis.untrusted import plain
 from rlcb.analysis.work import unequal_work, work_differences
 
 _ENOUGH_SEEDS = 5
+_WORDS = dict(enumerate(["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"], start=1))
 _MOST_SHARED = 3  # groups that are named
 MEASURED_ALONE = "rlcb benchmark --jobs 1 in another directory measures it"
 NO_WINNER = (
@@ -162,7 +163,7 @@ def _on_speed(one: ComparableSet, groups: Sequence[Group]) -> str:
 
 
 def _on_metric(one: ComparableSet, groups: Sequence[Group], metric: str) -> str:
-    """Which group has the highest mean of a metric, and from which others a difference is shown."""
+    """Which group has the highest mean of a metric, and over which others its lead is established."""
     title = METRIC[metric].title
     known = [group for group in groups if group.metrics[metric].mean is not None]
     known.sort(key=lambda group: -(group.metrics[metric].mean or 0.0))
@@ -175,8 +176,8 @@ def _on_metric(one: ComparableSet, groups: Sequence[Group], metric: str) -> str:
     ahead = [pair.other(best.label) for pair in pairs if pair.winner == best.label]
     level = [pair.other(best.label) for pair in pairs if NOT_SHOWN in pair.verdict]
     untested = len(others) - len(ahead) - len(level)
-    parts = [f"a difference is shown from {_some(ahead, len(others))}"] if ahead else []
-    parts += [f"none is shown from {_some(level, len(others))}"] if level else []
+    parts = [f"its lead over {_some(ahead, len(others))} is statistically established"] if ahead else []
+    parts += [f"its lead over {_some(level, len(others))} is not statistically established"] if level else []
     parts += [f"{untested} of {len(others)} could not be tested"] if untested else []
     return f"{title}: {best.label} has the highest mean ({mean_and_interval(best, metric)}); {'; '.join(parts)}."
 
@@ -185,17 +186,29 @@ def _on_two(best: Group, other: Group, pair: Pair) -> str:
     form = METRIC[pair.metric].form
     means = f"{best.label} {metric_text(best, pair.metric)}, {other.label} {metric_text(other, pair.metric)}"
     if pair.interval is None or pair.difference is None:
-        return f"{means}; whether they differ is {pair.verdict}"
+        return f"{means}; {_why_untested(best, other, pair)}"
     low, high = sorted(bound if pair.first == best.label else -bound for bound in pair.interval)
     span = f"difference {abs(pair.difference):{form}}, 95 % interval {low:{form}} to {high:{form}}"
     return f"{pair.verdict} ({means}; {span})"
+
+
+def _why_untested(best: Group, other: Group, pair: Pair) -> str:
+    single = [group.label for group in (best, other) if group.metrics[pair.metric].n == 1]
+    if "one seed" in pair.verdict and single:
+        return f"one seed {'each' if len(single) == 2 else f'of {single[0]}'}: not enough to tell"
+    return f"not tested: {pair.verdict.removeprefix('n/a (').removesuffix(')')}"
 
 
 def _some(labels: Sequence[str], others: int) -> str:
     """Few other groups by name, many by number."""
     if others <= 3:
         return listed(labels)
-    return f"all {others} others" if len(labels) == others else f"{len(labels)} of {others} others"
+    total = _WORDS.get(others, str(others))
+    return (
+        f"the other {total}"
+        if len(labels) == others
+        else f"{_WORDS.get(len(labels), len(labels))} of the other {total}"
+    )
 
 
 def _caveat(groups: Sequence[Group]) -> str:

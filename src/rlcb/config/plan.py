@@ -100,7 +100,7 @@ def _with_room(config: Config, wanted: int, pool: ClusterPool) -> int:
 def decided(config: Config, pool: ClusterPool | None = None) -> Config:
     """A parallel configuration with numbers of workers and learners: measured, or chosen from the cores."""
     if pool is not None and "backend" in config.parallel_execution.keys:
-        config = config.changed("parallel", backend="gloo")  # gradients cross by sockets there
+        config = config.changed("parallel", backend="gloo")  # gradients are exchanged over sockets there
     workers = config.parallel.num_workers
     if pool is not None and workers == "auto":  # a worker for every core, as far as the division allows
         others = pool.others() if config.parallel_execution.has_learners else 0

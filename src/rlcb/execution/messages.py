@@ -50,7 +50,7 @@ class WorkerSetup:
     config: Config
     index: int
     num_threads: int
-    memory: int  # descriptor of the memory that gradients cross in
+    memory: int  # descriptor of the memory in which gradients are exchanged
     dumps: Path  # folder for the batch that made training diverge
     rendezvous: str  # where gloo groups find together, one name for each generation: a file, on a cluster a key
 

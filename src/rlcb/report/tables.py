@@ -174,7 +174,7 @@ def winner_table(one: ComparableSet) -> Table:
         for name in dict.fromkeys(pair.metric for pair in one.pairs)
         if (best := _best(one, name))
     ]
-    caption = "A group wins only where the interval of its difference from every other group leaves zero out, after "
+    caption = "A group wins only where the interval of its difference from every other group excludes zero, after "
     return make_table(caption + "correction for the number of pairs.", rows, "llrl")
 
 
