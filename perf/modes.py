@@ -9,9 +9,9 @@
 The work: Procgen CoinRun, easy, 200 levels, 32 environments in all (or --envs), Nature CNN, fp32, CPU, and
 W1 (ppo): 128 steps, 4 epochs of minibatches of 1024; W3 (impala): 128 steps, one pass in minibatches of 1024;
 W4 (a2c, a3c): 5 steps, RMSProp; with --shipped that of the files in config/. A division is a number of workers, for
-IMPALA ACTORSxLEARNERS, or auto; with +gloo gradients cross by sockets, with +ray the workers are on a cluster of this
-machine alone, with +bf16 the network computes in bf16. Sequential gets all cores as threads (A3C is measured beside
-sequential A2C). The first updates of each run are warm-up.
+IMPALA ACTORSxLEARNERS, or auto; with +gloo gradients are exchanged over sockets, with +ray the workers are on a
+cluster of this machine alone, with +bf16 the network computes in bf16. Sequential gets all cores as threads (A3C is
+measured beside sequential A2C). The first updates of each run are warm-up.
 """
 
 import argparse

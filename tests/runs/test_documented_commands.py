@@ -70,6 +70,7 @@ NOT_RUN = {
 _ON_SLURM = "rlcb train impala --mode parallel"
 INSTEAD = {
     "rlcb train … | head": "rlcb train ppo",
+    'eval "$(rlcb completion bash)"': "rlcb completion bash",
     "nohup rlcb train …": "rlcb train ppo",
     "rlcb benchmark --cluster …": "rlcb benchmark --cluster local --modes parallel --duration 0.5",
     "rlcb limits ALGORITHM --mode MODE": "rlcb limits a2c --mode sequential",

@@ -67,7 +67,7 @@ def test_seeds_are_pooled_and_every_metric_is_the_runs_own(tmp_path: Path) -> No
     assert hours == pytest.approx(min(float(one.history.time[-1]) for one in runs) / 3600)
 
 
-def test_winners_where_the_interval_leaves_zero_out(tmp_path: Path) -> None:
+def test_winners_where_the_interval_excludes_zero(tmp_path: Path) -> None:
     one = compared(two_groups(tmp_path)).sets[0]
     pairs = {pair.metric: pair for pair in one.pairs}
     for metric in ("final_reward", "average_fps", "reward_at_equal_time"):
@@ -123,12 +123,34 @@ def test_of_several_pairs_one_narrow_interval_is_not_enough(tmp_path: Path) -> N
     assert alone.winner == "PPO Sequential, n_epochs 3"
 
 
+def test_the_verdict_says_over_which_groups_a_lead_is_established(tmp_path: Path) -> None:
+    for number in range(6):
+        for seed in (1, 2, 3):
+            path = write_run(tmp_path / f"{number}_{seed}", seed=seed, n_epochs=number + 1)
+            end_with(path, 5.0 + 0.01 * number + 0.1 * (seed - 2))
+    assert "; its lead over the other five is not statistically established." in compared(tmp_path).verdict
+    for seed in (1, 2, 3):
+        end_with(tmp_path / f"0_{seed}", 1.0 + 0.1 * (seed - 2))
+    found = compared(tmp_path).verdict
+    assert "; its lead over one of the other five is statistically established; " in found
+    assert "; its lead over four of the other five is not statistically established." in found
+
+
+def test_one_seed_of_one_group_says_whose(tmp_path: Path) -> None:
+    two_groups(tmp_path)
+    for seed in (2, 3):
+        shutil.rmtree(tmp_path / f"parallel_{seed}")
+    verdict = compared(tmp_path).verdict
+    assert "; one seed of PPO Parallel (4 workers): not enough to tell." in verdict
+
+
 def test_one_seed_each_says_so(tmp_path: Path) -> None:
     comparison = compared(two_groups(tmp_path, seeds=(1,)))
     assert {pair.verdict for pair in comparison.sets[0].pairs} == {"n/a (one seed)"}
     assert all(pair.interval is pair.p is pair.winner is None for pair in comparison.sets[0].pairs)
     assert all(group.metrics[metric.name].interval is None for group in comparison.sets[0].groups for metric in METRICS)
     assert "With one seed each" in comparison.verdict
+    assert "; one seed each: not enough to tell." in comparison.verdict
     assert "95 % interval             n/a" in comparison_text(comparison)
 
 

@@ -70,6 +70,9 @@ def test_variables_change_what_a_target_does() -> None:
         ".venv/bin/python train_timed.py --duration 0.25 --output-dir ./benchmarks/sequential_0.25h --env 'starpilot'",
     ]
     assert "for 2 hours" in would_run("train-impala-timed", "DURATION=2")[0]
+    half = would_run("train-timed", "DURATION=30m")
+    assert half[-1].endswith("--duration 30m --output-dir ./benchmarks/sequential_30m")
+    assert "for 30m into" in half[0]
     assert "for 1 hour into" in would_run("train-parallel")[0]
     served = would_run("tensorboard", "HOST=0.0.0.0", "PORT=7000", "LOGS=./mine")[-1]
     assert served.endswith("--logdir ./mine --host 0.0.0.0 --port 7000")
