@@ -107,7 +107,7 @@ def test_what_is_written_as_yaml_is_read_as_it_was(tmp_path: Path, value: object
 
 def test_a_duration_of_sixty_minutes_is_refused_by_the_command(tmp_path: Path) -> None:
     done = rlcb_here("train", "ppo", *CARTPOLE, "--duration", "1:00:00", "--output-dir", tmp_path / "run")
-    done.assert_one_line_error(2, "--duration", "'1:00:00'", "must be a number above 0 up to 8760")
+    done.assert_one_line_error(2, "--duration", "'1:00:00'", "must be a number of hours above 0 up to 8760")
     assert not (tmp_path / "run").exists()
 
 

@@ -5,15 +5,17 @@ from pathlib import Path
 
 from rlcb.commands.completion import Command, Flag, Values
 from rlcb.config.registry import ALGORITHMS
+from rlcb.files import read_regular
 
 _TABLE = "# (table)\n"  # what a template has in its place
 _ALGORITHMS = "ALGORITHM_NAMES"
+_MOST_BYTES = 64 * 1024  # of a template
 
 
 def script(shell: str, commands: Sequence[Command]) -> str:
     """The script that completes `rlcb` in a shell."""
     table = {"bash": _bash_table, "zsh": _zsh_table, "fish": _fish_table}[shell](commands)
-    template = Path(__file__).with_name(f"completion.{shell}").read_text(encoding="utf-8")
+    template = read_regular(Path(__file__).with_name(f"completion.{shell}"), _MOST_BYTES).decode()
     return template.replace(_ALGORITHMS, " ".join(ALGORITHMS)).replace(_TABLE, table)
 
 

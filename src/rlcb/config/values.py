@@ -7,7 +7,7 @@ from pydantic import BeforeValidator
 from pydantic.fields import FieldInfo
 
 MOST_HOURS = 8760
-HOURS = f"a time such as 1h, 30m, 90s or 1h30m, or a number of hours above 0 up to {MOST_HOURS}"
+HOURS = f"a number of hours above 0 up to {MOST_HOURS} or a time such as 1h, 30m, 90s"
 _GROUPED = 100_000  # numbers from here on are written with groups of digits
 _SECONDS = {"h": 3600, "m": 60, "s": 1}
 _TIME = re.compile("".join(rf"(?:([0-9]+(?:\.[0-9]+)?){unit})?" for unit in _SECONDS))
