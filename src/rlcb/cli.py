@@ -267,6 +267,8 @@ def benchmark_verb(argv: Sequence[str]) -> int:
     parser.add_argument("--output-dir", type=Path, metavar="DIR", default=default, help=text)
     text = "runs that train at the same time; auto: as many as the cores allow; default auto, for runs by time 1"
     parser.add_argument("--jobs", type=whole_or_auto(1, MOST_JOBS), metavar="N|auto", help=text)
+    text = "run finished runs again that other programs disturbed; what they left is kept in DIR/…/seed_N.1"
+    parser.add_argument("--repeat-disturbed", action="store_true", help=text)
     _add_dry_run(parser)
     for key, field in SuiteConfig.model_fields.items():
         if key != "overrides":
@@ -279,10 +281,10 @@ def benchmark_verb(argv: Sequence[str]) -> int:
     parser.epilog += "or the report failed and all else is done; start again to retry."
     given = {key: value for key, value in vars(parser.parse(argv)).items() if value is not None}
     output, file, dry_run = given.pop("output_dir"), given.pop("suite", None), given.pop("dry_run")
-    jobs = given.pop("jobs", None)
+    jobs, repeat = given.pop("jobs", None), given.pop("repeat_disturbed")
     values = {k: [parse_scalar(one) for one in v] if isinstance(v, list) else parse_scalar(v) for k, v in given.items()}
     flags = {key: (flag_of(key), value) for key, value in values.items()}
-    return answered(parser.prog, lambda: benchmark(output, file, flags, jobs, dry_run), prints_result=dry_run)
+    return answered(parser.prog, lambda: benchmark(output, file, flags, jobs, dry_run, repeat), prints_result=dry_run)
 
 
 def doctor(argv: Sequence[str], prog: str = "rlcb doctor") -> int:

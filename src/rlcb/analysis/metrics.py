@@ -52,7 +52,7 @@ METRICS = (
 METRIC = {metric.name: metric for metric in METRICS}
 # A mean over only the seeds that reached the threshold would favour groups that often do not reach it.
 NEEDS_ALL_SEEDS = ("steps_to_reward", "hours_to_reward")
-# What depends on how fast a run was: it is not judged where runs shared their machine.
+# What depends on how fast a run was: it is not judged where runs shared their machine or were disturbed.
 OF_SPEED = ("average_fps", "final_fps", "limit_percent", "duration_hours", "hours_to_reward", "reward_at_equal_time")
 NEEDS_ONE_MEASURE = ("peak_memory_gb", "memory_per_worker_gb")  # all seeds' memory measured alike
 

@@ -13,6 +13,7 @@ from rlcb.config.gpu_plan import actor_choices, env_threads, gpu_choices, most_a
 from rlcb.config.load import build_config, largest_division
 from rlcb.config.registry import ALGORITHMS
 from rlcb.config.schema import Config
+from rlcb.disturbance.verdict import AGAIN, Disturbance
 from rlcb.errors import ResourceError, WorkersLost
 from rlcb.files import read_regular, refuse_to_replace, write_whole
 from rlcb.hardware import resolve_device, usable_cpus
@@ -210,7 +211,16 @@ def _rebuilt(config: Config, **changes: Any) -> Config:
 
 
 def measure(config: Config, division: Division, updates: int) -> float:
-    """Steps per second of a real, short parallel run; its first update is warm-up."""
+    """Steps per second of a real, short parallel run; ResourceError if other programs disturbed it twice."""
+    for _ in range(2):
+        speed, disturbance = _trial(config, division, updates)
+        if not disturbance.disturbed:
+            return speed
+    raise ResourceError(f"a trial run was disturbed twice: {disturbance.words}; nothing is concluded; {AGAIN}")
+
+
+def _trial(config: Config, division: Division, updates: int) -> tuple[float, Disturbance]:
+    """The speed of such a run after its first update, which is warm-up, and what other programs took of its cores."""
     length = {"total_timesteps": (updates + 1) * config.rollout_size, "duration_hours": None}
     places = {"tensorboard": False, "checkpoint_dir": None, "log_dir": None}
     trial = _rebuilt(divided(config, division), num_threads=None, **length, **places)
@@ -228,8 +238,10 @@ def measure(config: Config, division: Division, updates: int) -> float:
             raise ResourceError(f"a trial run with {words} failed: {done.stderr.strip().splitlines()[-1]}")
         log = run / "logs" / f"{config.algorithm.upper()}_Parallel" / "metrics.jsonl"
         lines = read_regular(log, _LARGEST_LOG).splitlines()
+        summary = json.loads(read_regular(run / "training_summary.json", _LARGEST_LOG))
     first, last = json.loads(lines[0]), json.loads(lines[-1])
-    return float((last["step"] - first["step"]) / (last["time"] - first["time"]))
+    speed = float((last["step"] - first["step"]) / (last["time"] - first["time"]))
+    return speed, Disturbance(**summary["disturbance"])
 
 
 def fastest_division(config: Config, updates: int = 2) -> tuple[Division, float]:

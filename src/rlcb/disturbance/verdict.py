@@ -9,6 +9,7 @@ from rlcb.disturbance.meter import LEVELS, PREFIX, SUMS, Amounts
 
 MOST_LOST = 5.0  # percent of its CPU time that a run may lose to others
 MOST_OTHERS, LEAST_IDLE = 20.0, 10.0  # percent of the cores: so much used by others while so little is idle
+AGAIN = "run it again on a quiet machine"
 SHORTEST = 0.5  # seconds that must have been measured
 
 

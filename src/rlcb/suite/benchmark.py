@@ -9,10 +9,12 @@ from rlcb.config.precision import with_precision
 from rlcb.config.schema import Config
 from rlcb.console import filled
 from rlcb.errors import RlcbError, UsageError
+from rlcb.run.directory import set_aside
 from rlcb.signals import StopRequest
 from rlcb.suite.directory import (
     check_room,
     check_unlocked,
+    disturbed_runs,
     event,
     has_plan,
     locked,
@@ -30,12 +32,18 @@ from rlcb.suite.work import Work
 
 
 def benchmark(
-    output: Path, file: Path | None, flags: Given, jobs: int | str | None = None, dry_run: bool = False
+    output: Path,
+    file: Path | None,
+    flags: Given,
+    jobs: int | str | None = None,
+    dry_run: bool = False,
+    repeat_disturbed: bool = False,
 ) -> int:
     """Do what is not done yet of a suite; returns the exit code. Without file and flags it continues the stored one.
 
     `jobs`: how many runs train at a time: a number, auto, or None for what is usual for such a suite.
     `dry_run`: print what would be done, after all that could refuse it; nothing is started, measured or written.
+    `repeat_disturbed`: move finished runs aside that other programs disturbed, so that they are done again.
     """
     stop = StopRequest("every run under way finishes its update and saves, then the suite stops")
     stop.install()
@@ -46,12 +54,14 @@ def benchmark(
             "or --total-timesteps N"
         )
     if dry_run:
-        return _print_plan(output, wanted, stop, jobs)
+        return _print_plan(output, wanted, stop, jobs, repeat_disturbed)
     with locked(output):
         suite = _agreed(output, wanted)
         stop.begin()  # from here on there are runs to save
         display = Display()
         try:
+            for run in disturbed_runs(suite.settings, output) if repeat_disturbed else ():
+                set_aside(run.path)
             work = Work(output, suite, stop, display, jobs)
             check_room(output, work.unfinished, suite.configs)
             store(output, suite)
@@ -100,7 +110,9 @@ def _chosen(output: Path, wanted: Suite | None) -> Suite:
     return suite
 
 
-def _print_plan(output: Path, wanted: Suite | None, stop: StopRequest, jobs: int | str | None) -> int:
+def _print_plan(
+    output: Path, wanted: Suite | None, stop: StopRequest, jobs: int | str | None, repeat_disturbed: bool
+) -> int:
     check_unlocked(output)
     suite = _planned(output, wanted)
     with closing(Display()) as display:
@@ -109,6 +121,9 @@ def _print_plan(output: Path, wanted: Suite | None, stop: StopRequest, jobs: int
         display.line(_banner(work))
         together = list(waves(work.unfinished, work.jobs, suite)) if work.jobs.count > 1 else []
         display.line(filled("suite_plan.txt", work=work, resumable=resumable, together=together))
+        again = disturbed_runs(suite.settings, output) if repeat_disturbed else []
+        for run in again:
+            display.line(f"Repeated, as it was disturbed: {run.name}")
     return 0
 
 
@@ -130,6 +145,10 @@ def _do(work: Work, again: str) -> int:
         return stop.exit_code
     if report:
         display.line(f"Report: {report}")
+    disturbed = sum(result.disturbed for result in work.results.values())
+    if disturbed:
+        runs = "1 run was" if disturbed == 1 else f"{disturbed} runs were"
+        display.line(f"{runs} disturbed by other programs; repeat on a quiet machine: {again} --repeat-disturbed")
     event(work.output, "suite_finished", failures=work.failures)
     if work.failures:
         reasons = "; ".join(f"{name}: {reason}" for name, reason in work.failures.items())
