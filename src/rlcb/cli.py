@@ -142,9 +142,10 @@ def limits_verb(argv: Sequence[str]) -> int:
     add("--rounds", type=whole(1, 1000), default=ROUNDS, metavar="N", help=f"measurements, default {ROUNDS}")
     text = f"length of each part of a measurement, default {SECONDS:g}"
     add("--seconds", type=positive(600), default=SECONDS, metavar="X", help=text)
+    parser.add_accept_disturbed()
     add_keys(parser, all_keys(), ALIASES)
     arguments = parser.parse(argv)
-    algorithm = arguments.algorithm
+    algorithm, rounds, seconds = arguments.algorithm, arguments.rounds, arguments.seconds
     mode = arguments.mode or ALGORITHMS[algorithm].modes[0]
     overrides = _overrides(parser, arguments, mode)
 
@@ -154,7 +155,7 @@ def limits_verb(argv: Sequence[str]) -> int:
         refuse_missing_mode(algorithm, mode)
         config = new_config(algorithm, mode, arguments.config, overrides)
         check_hardware(config, mode)
-        return show_limits(with_device(config, mode), mode, arguments.rounds, arguments.seconds)
+        return show_limits(with_device(config, mode), mode, rounds, seconds, arguments.accept_disturbed)
 
     return answered(parser.prog, work, prints_result=True)
 
@@ -167,6 +168,7 @@ def tune_verb(argv: Sequence[str]) -> int:
     add("--config", type=Path, metavar="FILE", help="what to tune, default config/<algorithm>_parallel.yaml")
     add("--output", type=Path, metavar="FILE", default=Path("config/tuned.yaml"), help="where to write")
     add("--updates", type=whole(1, 1000), default=2, metavar="N", help="updates timed in a trial, default 2")
+    parser.add_accept_disturbed()
     add_keys(parser, ("name",))
     arguments = parser.parse(argv)
     from rlcb.config.plan import tune
@@ -174,9 +176,8 @@ def tune_verb(argv: Sequence[str]) -> int:
 
     name = {"name": (flag_of("name"), arguments.name)} if arguments.name else {}
     what = (arguments.algorithm, "parallel", arguments.config, name)
-    return answered(
-        parser.prog, lambda: tune(with_device(new_config(*what), "parallel"), arguments.output, arguments.updates)
-    )
+    how = (arguments.output, arguments.updates, arguments.accept_disturbed)
+    return answered(parser.prog, lambda: tune(with_device(new_config(*what), "parallel"), *how))
 
 
 def evaluate(argv: Sequence[str] | None = None, prog: str = "rlcb evaluate", universal: bool = True) -> int:

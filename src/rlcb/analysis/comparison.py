@@ -199,8 +199,8 @@ def _test(metric: str, first: Group, second: Group) -> Pair:
         return replace(pair, verdict=f"n/a ({invalid.label} is invalid: {len(invalid.failed)} failed seeds)")
     unjudged = next((group for group in (first, second) if metric in OF_SPEED and group.unjudged), None)
     if unjudged:
-        why = "shared the machine" if unjudged.unjudged == "shared" else "was disturbed"
-        return replace(pair, verdict=f"n/a ({unjudged.label} {why})")
+        label, shared = unjudged.label, unjudged.unjudged == "shared"
+        return replace(pair, verdict=f"n/a ({label} shared the machine)" if shared else f"n/a ({label} was disturbed)")
     if min(one.n, two.n) < 2:
         return replace(pair, verdict="n/a (one seed)" if min(one.n, two.n) else "n/a (no value)")
     tested = welch(np.array(one.values), np.array(two.values))

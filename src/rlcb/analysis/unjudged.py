@@ -47,19 +47,19 @@ def disturbed_text(run: Run) -> str:
 def why_not_judged(groups: Sequence[Group]) -> list[str]:
     """Why the speed of these groups is not judged, a clause for each reason, with what would measure it."""
     found = []
-    for mark, happened in (
-        ("shared", "shared the machine with other runs"),
-        ("disturbed", "{was} disturbed by other programs"),
-    ):
+    for mark in ("shared", "disturbed"):
         here = [group for group in groups if group.unjudged == mark]
         if here:
             labels = [group.label for group in here]
             names = " and ".join([", ".join(labels[:-1]), labels[-1]] if labels[:-1] else labels)
             names = names if len(here) <= _MOST_NAMED else f"{len(here)} groups"
-            one = len(here) == 1
-            remedy = MEASURED_ALONE if mark == "shared" else _repeat([run for group in here for run in group.disturbed])
-            words = happened.format(was="was" if one else "were")
-            found.append(f"{names} {words}, so {'its' if one else 'their'} speed is not judged; {remedy}")
+            its, was = ("its", "was") if len(here) == 1 else ("their", "were")
+            again = _repeat([run for group in here for run in group.disturbed])
+            found.append(
+                f"{names} shared the machine with other runs, so {its} speed is not judged; {MEASURED_ALONE}"
+                if mark == "shared"
+                else f"{names} {was} disturbed by other programs, so {its} speed is not judged; {again}"
+            )
     return found
 
 

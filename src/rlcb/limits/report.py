@@ -32,8 +32,11 @@ _SHOWN = (  # what each figure is called, its unit, and where a limit has it
 )
 
 
-def show_limits(config: Config, mode: str, rounds: int, seconds: float) -> int:
-    """Measure what this machine could reach for a configuration, print it and keep it for the summaries of runs."""
+def show_limits(config: Config, mode: str, rounds: int, seconds: float, accept_disturbed: bool) -> int:
+    """Measure what this machine could reach for a configuration, print it and keep it for the summaries of runs.
+
+    What other programs disturbed twice is not kept, unless that is accepted.
+    """
     if mode == "parallel" and config.parallel.cluster is not None:
         raise UsageError(
             f"--cluster {config.parallel.cluster}: limits are measured on this machine alone; leave it out"
@@ -42,14 +45,16 @@ def show_limits(config: Config, mode: str, rounds: int, seconds: float) -> int:
     print(f"Measuring {_words(config, plan, mode)}: {rounds} × {seconds:g} s of each part", flush=True)
     timeout = _TIMEOUT + 6 * rounds * seconds
     (low, limit, high), disturbance = _measured(config, plan, rounds, seconds, timeout)
-    if disturbance.disturbed:
+    if disturbance.disturbed and not accept_disturbed:
         note(f"disturbed: {disturbance.words}; measuring once more")
         (low, limit, high), disturbance = _measured(config, plan, rounds, seconds, timeout)
     for title, unit, field in _SHOWN:
         lowest, middle, highest = (getattr(one, field) for one in (low, limit, high))
         print(f"{title}: {middle:,.0f} {unit} ({lowest:,.0f} to {highest:,.0f})", flush=True)
-    if disturbance.disturbed:
+    if disturbance.disturbed and not accept_disturbed:
         raise ResourceError(f"disturbed: {disturbance.words}; nothing is stored; {AGAIN}")
+    if disturbance.disturbed:
+        note(f"disturbed: {disturbance.words}; what was measured is probably too low")
     if high.fps > _UNSTEADY * low.fps:
         note("the rounds differ much: something else uses this machine; measure again when nothing does")
     try:
