@@ -67,7 +67,7 @@ def test_a_group_whose_runs_were_all_disturbed_is_not_judged(tmp_path: Path) -> 
         assert by_metric[metric].winner is None
     assert by_metric["final_reward"].p is not None
     assert all(group.speedup is None for group in one.groups)
-    said = "Average FPS: PPO Sequential was disturbed by other programs, so its speed is not judged; repeat on a quiet"
+    said = "Average FPS: PPO Sequential was disturbed by other programs, so its speed is not judged; the notes"
     assert said in one.verdict
     text = comparison_text(compare(load_runs([tmp_path / "runs"], lambda _: None)))
     line = next(line for line in text.splitlines() if line.startswith("Average FPS"))

@@ -7,6 +7,7 @@ from rlcb.analysis.metrics import OF_SPEED
 from rlcb.analysis.records import ComparableSet, Group
 from rlcb.analysis.run import Run
 from rlcb.analysis.suites import is_suite
+from rlcb.analysis.untrusted import section
 
 _MOST_NAMED = 3  # groups, runs and commands
 _SUITE_LEVELS = 3  # a suite's runs lie in GAME/ALGORITHM_MODE/seed_N
@@ -25,7 +26,7 @@ def doubt(efficiency: float) -> str:
 
 
 def repeat_command(runs: Iterable[Run]) -> str:
-    """What runs these runs again and keeps the old ones aside."""
+    """What trains these runs again and keeps the old ones aside."""
     found = list(dict.fromkeys(_command(run) for run in runs))
     more = [f"and {len(found) - _MOST_NAMED} more"] if len(found) > _MOST_NAMED else []
     return "; ".join(found[:_MOST_NAMED] + more)
@@ -54,7 +55,10 @@ def why_not_judged(groups: Sequence[Group]) -> list[str]:
             names = " and ".join([", ".join(labels[:-1]), labels[-1]] if labels[:-1] else labels)
             names = names if len(here) <= _MOST_NAMED else f"{len(here)} groups"
             its, was = ("its", "was") if len(here) == 1 else ("their", "were")
-            again = _repeat([run for group in here for run in group.disturbed])
+            commands = {_command(run) for group in here for run in group.disturbed}
+            again = (
+                f"repeat on a quiet machine: {commands.pop()}" if len(commands) == 1 else "the notes say how to repeat"
+            )
             found.append(
                 f"{names} shared the machine with other runs, so {its} speed is not judged; {MEASURED_ALONE}"
                 if mark == "shared"
@@ -85,6 +89,8 @@ def notes_on_speed(one: ComparableSet) -> list[str]:
             if len(group.disturbed) < len(group.runs):
                 fate = "left out of speed and what depends on it"
             counts = f"{len(group.disturbed)} of {len(group.runs)} runs disturbed by other programs"
+            if section(group.runs[0].config, "training").get("duration_hours"):
+                fate += "; in the time that it had it made fewer steps, so its rewards are lower, too"
             notes.append(f"(disturbed): {group.label}, {counts} ({figures}): {fate}; {_repeat(group.disturbed)}")
     notes += [
         _implausible(group, one) for group in one.measured if group.speedup and doubt(group.speedup.efficiency or 0.0)
