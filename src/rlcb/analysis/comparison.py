@@ -109,11 +109,11 @@ def _across_machines(sets: Sequence[ComparableSet]) -> tuple[MachineTable, ...]:
 
 def _make_group(label: str, alike: Sequence[Run], runs: Sequence[Run], reference: Reference, seed: int) -> Group:
     """One group; `alike` are all its runs, `runs` those that count."""
-    measured = [measure(run, reference) for run in runs]
-    quiet = [values for run, values in zip(runs, measured, strict=True) if not run.disturbed] or measured
+    measured = {run: measure(run, reference) for run in runs}
+    quiet = [run for run in runs if not run.disturbed] or runs  # whose speeds count
     metrics = {
         metric.name: summarize(
-            [values[metric.name] for values in (quiet if metric.name in OF_SPEED else measured)], seed
+            [measured[run][metric.name] for run in (quiet if metric.name in OF_SPEED else runs)], seed
         )
         for metric in METRICS
     }
@@ -133,7 +133,7 @@ def _make_group(label: str, alike: Sequence[Run], runs: Sequence[Run], reference
         metrics=metrics,
         speedup=None,
         time_shares={name: float(np.mean([share.get(name, 0.0) for share in shares])) for name in activities},
-        curves=group_curves(runs, seed) if runs else {},
+        curves=group_curves(runs, quiet, seed) if runs else {},
     )
 
 
