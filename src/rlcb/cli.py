@@ -258,9 +258,10 @@ def benchmark_verb(argv: Sequence[str]) -> int:
     from rlcb.config.yaml_file import parse_scalar
     from rlcb.suite.benchmark import benchmark
     from rlcb.suite.jobs import MOST_JOBS
-    from rlcb.suite.settings import PASSED_ON, SuiteConfig
+    from rlcb.suite.keys import PASSED_ON
+    from rlcb.suite.settings import SuiteConfig
 
-    what = "Train algorithms × modes × seeds × games, evaluate each, write a report."
+    what = "Train algorithms × modes × variants × seeds × games, evaluate each, write a report."
     parser = Parser("rlcb benchmark", what)
     parser.add_argument("--suite", type=Path, metavar="FILE", help="YAML file with the settings that follow as keys")
     default = Path("benchmarks") / "suite"
@@ -273,9 +274,10 @@ def benchmark_verb(argv: Sequence[str]) -> int:
     _add_dry_run(parser)
     for key, field in SuiteConfig.model_fields.items():
         if key != "overrides":
-            several = isinstance(field.default, list)
+            several = isinstance(field.default, list | dict)
             usual = " ".join(map(str, field.default)) if several else field.default
             text = f"{field.description}" + ("" if usual is None else f"; default {usual}")
+            text = "names of the suite file's variants to run; default all" if key == "variants" else text
             parser.add_argument(flag_of(key), dest=key, nargs="+" if several else None, metavar="VALUE", help=text)
     add_keys(parser, PASSED_ON)
     parser.epilog = "--num-envs counts all environments of a run, in either mode. Exit code 1: a run, an evaluation "

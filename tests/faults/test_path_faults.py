@@ -15,10 +15,12 @@ from helpers.in_process import final, results
 from helpers.processes import CARTPOLE, Finished, python, rlcb
 from helpers.run_directories import write_run
 from rlcb.analysis import published
+from rlcb.analysis.suites import SuiteRun
+from rlcb.config.registry import Kind
 from rlcb.errors import ResourceError, UsageError
 from rlcb.files import Appender, open_regular, read_regular, take_lock, try_lock
-from rlcb.suite.directory import SuiteRun, in_use, result_of
-from rlcb.suite.work import is_evaluated
+from rlcb.suite.directory import in_use, result_of
+from rlcb.suite.evaluation import is_evaluated
 
 SECONDS = 100.0  # a command that waits for a writer waits for ever
 HUGE = 2**40
@@ -268,7 +270,7 @@ def test_a_comparison_warns_of_each_run_and_goes_on(kind: str, tmp_path: Path) -
 def test_a_suite_does_not_wait_for_the_files_of_its_runs(cartpole: Path, tmp_path: Path) -> None:
     from rlcb.config.load import build_config
 
-    run = SuiteRun("ppo", "sequential", "CartPole-v1", 42, tmp_path / "run")
+    run = SuiteRun(Kind("ppo", "sequential"), "CartPole-v1", 42, tmp_path / "suite")
     for name in ("training_summary.json", "benchmark_metrics.json", ".lock"):
         shutil.rmtree(run.path, ignore_errors=True)
         shutil.copytree(cartpole, run.path)

@@ -17,14 +17,16 @@ from helpers.processes import CARTPOLE, ROOT, wait_for_line
 from helpers.run_directories import write_run
 from rlcb.analysis.comparison import compare
 from rlcb.analysis.load import load_runs
+from rlcb.analysis.suites import SuiteRun
 from rlcb.config.load import build_config
+from rlcb.config.registry import Kind
 from rlcb.config.yaml_file import dump_yaml, parse_scalar, read_yaml
 from rlcb.errors import UsageError
 from rlcb.report.compare import comparison_csv, runs_csv
 from rlcb.report.csv_text import csv_text
-from rlcb.suite.directory import SuiteRun, result_of, store, stored
+from rlcb.suite.directory import result_of, store, stored
+from rlcb.suite.evaluation import is_evaluated
 from rlcb.suite.settings import build_suite
-from rlcb.suite.work import is_evaluated
 
 pytestmark = pytest.mark.xdist_group("wrong input")
 
@@ -231,12 +233,12 @@ def suite(cartpole: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run_of(suite: Path) -> SuiteRun:
-    return SuiteRun("ppo", "sequential", "CartPole-v1", 42, suite / "CartPole-v1" / "ppo_sequential" / "seed_42")
+    return SuiteRun(Kind("ppo", "sequential"), "CartPole-v1", 42, suite)
 
 
 def test_the_suite_is_finished(suite: Path) -> None:
     assert result_of(run_of(suite)) is not None
-    assert is_evaluated(run_of(suite), stored(suite).configs["ppo_sequential"], 2)
+    assert is_evaluated(run_of(suite), stored(suite).configs[Kind("ppo", "sequential")], 2)
 
 
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -261,5 +263,5 @@ def test_any_change_of_a_suites_files_is_refused_or_done_again(
         assert len(problem.splitlines()) == 1
     result = result_of(run)
     assert result is None or (0 <= result.seconds < 1e10 and f"{result.fps or 0:,.0f}{result.reward or 0:.2f}")
-    if plan and "ppo_sequential" in plan.configs:
-        assert is_evaluated(run, plan.configs["ppo_sequential"], 2) in (True, False)
+    if plan and Kind("ppo", "sequential") in plan.configs:
+        assert is_evaluated(run, plan.configs[Kind("ppo", "sequential")], 2) in (True, False)

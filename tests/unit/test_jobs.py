@@ -8,11 +8,13 @@ import pytest
 
 from helpers.in_process import rlcb_here
 from helpers.processes import ROOT
+from rlcb.analysis.suites import SuiteRun
 from rlcb.config.plan import decided
+from rlcb.config.registry import Kind
 from rlcb.errors import UsageError
 from rlcb.run.memory import available_bytes
 from rlcb.suite import jobs as jobs_module
-from rlcb.suite.directory import SuiteRun, refuse_differences, runs_of, store, stored
+from rlcb.suite.directory import refuse_differences, runs_of, store, stored
 from rlcb.suite.gpu_sharing import shared_gpu
 from rlcb.suite.jobs import JobPlan, Room, core_shares, plan_jobs, waves, with_threads
 from rlcb.suite.settings import Suite, build_suite
@@ -34,7 +36,7 @@ def make_suite(cores: int, **values: Any) -> Suite:
     """A suite of CartPole as it begins on a machine with so many cores."""
     given = {"games": ["CartPole-v1"], "num_envs": 16, **values}
     suite = build_suite(None, {key: (f"--{key}", value) for key, value in given.items()})
-    configs = {pair: decided(one) if "parallel" in pair else one for pair, one in suite.configs.items()}
+    configs = {kind: decided(one) if kind.is_parallel else one for kind, one in suite.configs.items()}
     return with_threads(Suite(suite.settings, configs), cores)
 
 
@@ -52,12 +54,12 @@ def planned(cores: int, wanted: int | str | None, **values: Any) -> tuple[Suite,
 )
 def test_sequential_runs_divide_the_cores_whatever_the_number_of_jobs(cores: int, seeds: int, threads: int) -> None:
     suite = make_suite(cores, modes=["sequential"], seeds=list(range(seeds)), total_timesteps=10_000)
-    assert suite.configs["ppo_sequential"].hardware.num_threads == threads
+    assert suite.configs[Kind("ppo", "sequential")].hardware.num_threads == threads
 
 
 def test_parallel_workers_have_a_thread_each_and_a_given_number_of_threads_is_kept() -> None:
     suite = make_suite(16, num_workers=4, total_timesteps=10_000, seeds=[1, 2])
-    assert suite.configs["ppo_parallel"].hardware.num_threads == 1
+    assert suite.configs[Kind("ppo", "parallel")].hardware.num_threads == 1
     given = make_suite(16, num_workers=4, total_timesteps=10_000, num_threads=3)
     assert {config.hardware.num_threads for config in given.configs.values()} == {3}
 
@@ -65,7 +67,7 @@ def test_parallel_workers_have_a_thread_each_and_a_given_number_of_threads_is_ke
 def test_runs_by_time_get_their_threads_when_they_start() -> None:
     suite, _, plan = planned(8, 2, duration_hours=1, num_workers=2, seeds=[1, 2])
     assert all(config.hardware.num_threads is None for config in suite.configs.values())
-    assert plan.threads == {"ppo_sequential": 4, "ppo_parallel": 2}
+    assert plan.threads == {Kind("ppo", "sequential"): 4, Kind("ppo", "parallel"): 2}
     assert planned(8, 1, duration_hours=1, num_workers=2)[2].threads == {}
 
 
@@ -74,9 +76,9 @@ def test_threads_and_precision_decided_when_the_suite_began_are_no_change(tmp_pa
     values |= {"precision": "auto"}
     wanted = build_suite(None, {key: (f"--{key}", value) for key, value in values.items()})
     began = make_suite(16, num_workers=2, total_timesteps=10_000, precision="auto")
-    measured = {pair: config.changed("hardware", precision="fp32") for pair, config in began.configs.items()}
+    measured = {kind: config.changed("hardware", precision="fp32") for kind, config in began.configs.items()}
     store(tmp_path, Suite(began.settings, measured))
-    assert stored(tmp_path).configs["ppo_sequential"].hardware.num_threads == 5
+    assert stored(tmp_path).configs[Kind("ppo", "sequential")].hardware.num_threads == 5
     refuse_differences(tmp_path, stored(tmp_path), wanted)
 
 
@@ -102,13 +104,13 @@ def test_jobs_beyond_the_cores_or_the_runs_are_not_made(capsys: pytest.CaptureFi
 
 def test_parallel_runs_take_a_core_for_each_worker_and_wait_until_so_many_are_free() -> None:
     suite, runs, plan = planned(4, "auto", seeds=[1, 2, 3, 4], num_workers=4, total_timesteps=10_000)
-    assert plan.claims == {"ppo_sequential": 1, "ppo_parallel": 4}
+    assert plan.claims == {Kind("ppo", "sequential"): 1, Kind("ppo", "parallel"): 4}
     together = list(waves(runs, plan, suite))
-    assert [[run.mode for run in wave] for wave in together] == [["sequential"] * 4, *([["parallel"]] * 4)]
+    assert [[run.kind.mode for run in wave] for wave in together] == [["sequential"] * 4, *([["parallel"]] * 4)]
     sequential, parallel = runs[0], runs[1]
     assert plan.beside(sequential, runs[1:]) == 3
     assert plan.beside(parallel, [run for run in runs if run != parallel]) == 0
-    assert plan.beside(sequential, [run for run in runs if run.mode == "parallel"]) == 0
+    assert plan.beside(sequential, [run for run in runs if run.kind.mode == "parallel"]) == 0
 
 
 def test_more_threads_than_a_share_take_several_shares() -> None:
@@ -129,7 +131,7 @@ def test_runs_on_a_gpu_get_five_cores_each_and_are_three_at_most(monkeypatch: py
         suite, _, plan = planned(cores, "auto", **eight)
         assert plan.count == count
         assert plan.on_gpu
-        assert suite.configs["ppo_sequential"].hardware.num_threads == threads
+        assert suite.configs[Kind("ppo", "sequential")].hardware.num_threads == threads
     monkeypatch.setattr(jobs_module, "service", lambda: None)
     assert planned(16, "auto", **eight)[2].count == 1
     assert planned(16, 3, **eight)[2].count == 3

@@ -17,7 +17,8 @@ from helpers.mutations import wrong_values
 from helpers.run_directories import add_event, log_of, write_run
 from rlcb.analysis.run_status import STATES, run_status, short_time
 from rlcb.analysis.status import look
-from rlcb.analysis.suites import Planned
+from rlcb.analysis.suites import SuiteRun
+from rlcb.config.registry import Kind
 from rlcb.errors import UsageError
 from rlcb.files import take_lock
 
@@ -237,14 +238,18 @@ def make_suite(path: Path, *events: dict[str, object], **changes: object) -> Pat
     return path
 
 
+def planned(algorithm: str, mode: str, seed: int) -> SuiteRun:
+    return SuiteRun(Kind(algorithm, mode), "coinrun", seed, Path("suite"))
+
+
 def test_the_runs_of_a_suite_that_wait(tmp_path: Path) -> None:
-    run, failed = Planned("ppo", "sequential", "coinrun", 10), Planned("a3c", "parallel", "coinrun", 2)
+    run, failed = planned("ppo", "sequential", 10), planned("a3c", "parallel", 2)
     events = (
         {"event": "run_failed", "run": run.name, "reason": "before the suite was started again"},
         {"event": "suite_started", "jobs": 2},
         {"event": "run_started", "run": failed.name},
         {"event": "run_failed", "run": failed.name, "reason": "exit code 2"},
-        {"event": "run_started", "run": Planned("ppo", "parallel", "coinrun", 2).name},
+        {"event": "run_started", "run": planned("ppo", "parallel", 2).name},
     )
     suite = make_suite(tmp_path / "suite", *events)
     write_run(suite / "coinrun" / "ppo_sequential" / "seed_2", seed=2)

@@ -3,6 +3,7 @@
 import hashlib
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +11,14 @@ import pytest
 
 from helpers.in_process import rlcb_here
 from helpers.processes import ROOT
-from rlcb.config.registry import ALGORITHMS
+from rlcb.config.registry import ALGORITHMS, Kind
+from rlcb.envs.families import GAMES
 from rlcb.errors import ResourceError, UsageError
 from rlcb.suite.directory import check_room, refuse_differences, runs_of, store, stored
 from rlcb.suite.display import Display, clock
+from rlcb.suite.evaluation import is_evaluated
 from rlcb.suite.settings import SuiteConfig, build_suite
-from rlcb.suite.work import is_evaluated
+from rlcb.train import new_config
 
 
 @pytest.fixture(autouse=True)
@@ -50,30 +53,33 @@ def test_seeds_are_interleaved_so_that_every_mode_meets_the_same_machine() -> No
 
 
 def test_a_mode_that_an_algorithm_lacks_is_left_out_for_that_one() -> None:
-    assert SuiteConfig(algorithms=["a2c", "a3c"]).pairs == [
-        ("a2c", "sequential"),
-        ("a2c", "parallel"),
-        ("a3c", "parallel"),
+    assert SuiteConfig(algorithms=["a2c", "a3c"]).kinds == [
+        Kind("a2c", "sequential"),
+        Kind("a2c", "parallel"),
+        Kind("a3c", "parallel"),
     ]
 
 
 def test_a_suite_of_all_algorithms_runs_each_in_the_modes_it_has() -> None:
     suite = build_suite(None, flags(algorithms=list(ALGORITHMS), duration_hours=1, num_envs=16, batch_size=512))
-    pairs = [f"{algorithm}_{mode}" for algorithm, entry in ALGORITHMS.items() for mode in entry.modes]
-    assert list(suite.configs) == pairs
+    kinds = [Kind(algorithm, mode) for algorithm, entry in ALGORITHMS.items() for mode in entry.modes]
+    assert list(suite.configs) == kinds
     assert all(config.env.num_envs == 16 for config in suite.configs.values())
-    assert suite.configs["ppo_sequential"].minibatch_size == 512
-    assert suite.configs["a2c_sequential"].minibatch_size == 16 * suite.configs["a2c_sequential"].training.n_steps
+    assert suite.configs[Kind("ppo", "sequential")].minibatch_size == 512
+    assert (
+        suite.configs[Kind("a2c", "sequential")].minibatch_size
+        == 16 * suite.configs[Kind("a2c", "sequential")].training.n_steps
+    )
 
 
 def test_num_envs_is_the_total_in_either_mode() -> None:
     suite = build_suite(None, flags(num_envs=16, num_workers=2, batch_size=512, total_timesteps=1e5))
-    for pair in ("ppo_sequential", "ppo_parallel"):
-        assert suite.configs[pair].env.num_envs == 16
-        assert suite.configs[pair].training.total_timesteps == 100_000
-    assert suite.configs["ppo_parallel"].parallel.num_envs_per_worker == 8
+    for config in suite.configs.values():
+        assert config.env.num_envs == 16
+        assert config.training.total_timesteps == 100_000
+    assert suite.configs[Kind("ppo", "parallel")].parallel.num_envs_per_worker == 8
     divided = build_suite(None, flags(num_envs_per_worker=4, num_workers=2, batch_size=512, duration_hours=1))
-    assert divided.configs["ppo_parallel"].env.num_envs == 8
+    assert divided.configs[Kind("ppo", "parallel")].env.num_envs == 8
 
 
 def test_flags_stand_above_the_file(tmp_path: Path) -> None:
@@ -83,7 +89,7 @@ def test_flags_stand_above_the_file(tmp_path: Path) -> None:
     assert suite.settings.seeds == [7]
     assert suite.settings.duration_hours is None
     assert suite.settings.overrides == {"n_steps": 64, "gamma": 0.5}
-    training = suite.configs["ppo_sequential"].training
+    training = suite.configs[Kind("ppo", "sequential")].training
     assert (training.duration_hours, training.total_timesteps, training.n_steps) == (None, 50_000, 64)
 
 
@@ -92,9 +98,9 @@ def test_a_config_file_for_one_kind_of_run(tmp_path: Path) -> None:
     file = tmp_path / "suite.yaml"
     file.write_text(f"duration_hours: 1\nconfig:\n  ppo_sequential: {tmp_path / 'mine.yaml'}\n")
     configs = build_suite(file, {}).configs
-    assert configs["ppo_sequential"].training.n_steps == 16
-    assert configs["ppo_sequential"].logging.log_dir is None
-    assert configs["ppo_parallel"].training.n_steps == 128
+    assert configs[Kind("ppo", "sequential")].training.n_steps == 16
+    assert configs[Kind("ppo", "sequential")].logging.log_dir is None
+    assert configs[Kind("ppo", "parallel")].training.n_steps == 128
 
 
 def test_an_override_goes_to_the_algorithms_that_have_the_key(tmp_path: Path) -> None:
@@ -103,14 +109,15 @@ def test_an_override_goes_to_the_algorithms_that_have_the_key(tmp_path: Path) ->
         "algorithms: [ppo, impala]\nduration_hours: 1\noverrides: {num_envs: 16, clip_range: 0.1, num_slots: 9}\n"
     )
     suite = build_suite(file, flags(ent_coef=0.03, backend="gloo"))
-    assert list(suite.configs) == ["ppo_sequential", "ppo_parallel", "impala_sequential", "impala_parallel"]
-    for pair, config in suite.configs.items():
-        assert config.algorithm == pair.split("_")[0]
+    labels = ["ppo_sequential", "ppo_parallel", "impala_sequential", "impala_parallel"]
+    assert [kind.label for kind in suite.configs] == labels
+    for kind, config in suite.configs.items():
+        assert config.algorithm == kind.algorithm
         assert (config.env.num_envs, config.objective.ent_coef) == (16, 0.03)
-    assert suite.configs["ppo_parallel"].ppo.clip_range == 0.1
-    assert suite.configs["ppo_parallel"].parallel.backend == "gloo"
-    assert suite.configs["impala_parallel"].parallel.num_slots == 9
-    assert suite.configs["ppo_parallel"].parallel.num_slots is None
+    assert suite.configs[Kind("ppo", "parallel")].ppo.clip_range == 0.1
+    assert suite.configs[Kind("ppo", "parallel")].parallel.backend == "gloo"
+    assert suite.configs[Kind("impala", "parallel")].parallel.num_slots == 9
+    assert suite.configs[Kind("ppo", "parallel")].parallel.num_slots is None
     store(tmp_path, suite)
     assert stored(tmp_path) == suite
 
@@ -119,9 +126,22 @@ def test_an_override_goes_to_the_algorithms_that_have_the_key(tmp_path: Path) ->
 def test_the_shipped_suites_load_and_give_both_modes_the_same_work(name: str, runs: int) -> None:
     suite = build_suite(ROOT / "config" / "suites" / f"{name}.yaml", {})
     assert len(runs_of(suite.settings, Path("out"))) == runs
-    for pair, one in suite.configs.items():
-        other = suite.configs.get(pair.replace("parallel", "sequential"), one)
+    for kind, one in suite.configs.items():
+        other = suite.configs.get(replace(kind, mode="sequential"), one)
         assert (one.env, one.training, one.objective) == (other.env, other.training, other.objective)
+
+
+def test_the_suite_of_all_games_has_the_published_recipe() -> None:
+    file = ROOT / "config" / "suites" / "procgen16.yaml"
+    suite = build_suite(file, {})
+    assert suite.settings.games == list(GAMES)
+    assert len(runs_of(suite.settings, Path("out"))) == 16 * 3
+    paper = new_config("ppo", "sequential", ROOT / "config" / "ppo_paper.yaml", {})
+    found = suite.configs[Kind("ppo", "sequential")]
+    assert (found.training, found.objective) == (paper.training, paper.objective)
+    assert (found.training.total_timesteps, found.env.num_envs, found.env.num_levels) == (25_000_000, 64, 200)
+    shorter = build_suite(file, {"total_timesteps": ("--total-timesteps", 5e5)})
+    assert shorter.configs[Kind("ppo", "sequential")].training.total_timesteps == 500_000
 
 
 # --- what is refused
@@ -291,6 +311,6 @@ def test_a_game_counts_as_evaluated_when_both_kinds_of_levels_are(
     }
     file = run.final_checkpoint.with_name("ppo_sequential_final_evaluation.json")
     file.write_text(json.dumps(document))
-    assert is_evaluated(run, suite.configs["ppo_sequential"], 10) is enough
-    all_levels = build_suite(None, flags(duration_hours=1, num_levels=0)).configs["ppo_sequential"]
+    assert is_evaluated(run, suite.configs[Kind("ppo", "sequential")], 10) is enough
+    all_levels = build_suite(None, flags(duration_hours=1, num_levels=0)).configs[Kind("ppo", "sequential")]
     assert is_evaluated(run, all_levels, 10) is (not change)

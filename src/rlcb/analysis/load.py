@@ -141,6 +141,7 @@ def load_run(path: Path) -> Run:
         name=plain(str(path)),
         algorithm=algorithm,
         mode=mode,
+        variant=variant_of(config),
         **_task(config),
         hardware=hardware,
         num_workers=max(workers or 1, 1) if mode == "parallel" else 1,
@@ -223,6 +224,11 @@ def config_of(path: Path, benchmark: dict[str, Any]) -> dict[str, Any]:
     if not plain(section(config, "env").get("name")):
         raise UsageError(f"{path}: its environment is not known: no env.name in config.yaml")
     return config
+
+
+def variant_of(config: dict[str, Any]) -> str:
+    """The name that a run's settings were given; empty where they have none."""
+    return plain(section(config, "logging").get("variant"))
 
 
 def places_of(path: Path, config: dict[str, Any], algorithm: str, mode: str) -> tuple[Path, Path]:

@@ -71,6 +71,7 @@ class Run:
     name: str
     algorithm: str
     mode: str
+    variant: str  # the name of its settings; empty where they have none
     env: str
     game: str  # the environment's short name
     distribution_mode: str | None  # this and the next two: None for other environments than Procgen's
@@ -96,8 +97,14 @@ class Run:
 
     @property
     def label(self) -> str:
-        """Algorithm and mode."""
-        return f"{self.algorithm.upper()} {self.mode.capitalize()}"
+        """Algorithm, mode and, where it has one, variant."""
+        return with_variant(f"{self.algorithm.upper()} {self.mode.capitalize()}", self.variant)
+
+    @property
+    def group_label(self) -> str:
+        """The same with the number of workers of a parallel run."""
+        workers = f" ({self.num_workers} workers)" if self.mode == "parallel" else ""
+        return with_variant(f"{self.algorithm.upper()} {self.mode.capitalize()}{workers}", self.variant)
 
     @property
     def task(self) -> Task:
@@ -144,6 +151,11 @@ class Run:
         """What the network computed in: fp32, which is also what it was before there was a choice, or bf16."""
         used = plain(self.hardware.get("precision")) or plain(section(self.config, "hardware").get("precision"))
         return used or "fp32"
+
+
+def with_variant(name: str, variant: str) -> str:
+    """A name of runs, followed by their variant where they have one."""
+    return f"{name} · {variant}" if variant else name
 
 
 def metrics_of_history(history: History) -> dict[str, float | None]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rlcb.analysis.load import walk
 from rlcb.analysis.run_status import RunStatus, run_status
-from rlcb.analysis.suites import Planned, Suite, is_suite, read_suite
+from rlcb.analysis.suites import Suite, SuiteRun, is_suite, read_suite
 from rlcb.analysis.untrusted import plain
 from rlcb.errors import UsageError
 
@@ -59,8 +59,8 @@ def look(folder: Path, now: float) -> Snapshot:
                 snapshot.left_out.append(plain(f"left out: {error}"))
     for name, read in plans:
         suite = _with_state_of_runs(read, runs)
-        runs |= {suite.path / run.folder: _planned(folder, runs, suite, run) for run in suite.runs}
-        snapshot.suites.append(_suite_status(name, suite, [runs[suite.path / run.folder] for run in suite.runs]))
+        runs |= {run.path: _planned(folder, runs, suite, run) for run in suite.runs}
+        snapshot.suites.append(_suite_status(name, suite, [runs[run.path] for run in suite.runs]))
     snapshot.runs.extend(sorted(runs.values(), key=lambda run: _natural(run.run)))
     return snapshot
 
@@ -72,18 +72,20 @@ def _natural(name: str) -> list[tuple[int, str]]:
 
 def _with_state_of_runs(suite: Suite, runs: dict[Path, RunStatus]) -> Suite:
     """The suite; one of another machine is taken for running if any of its runs is."""
-    found = [runs[path] for run in suite.runs if (path := suite.path / run.folder) in runs]
+    found = [runs[run.path] for run in suite.runs if run.path in runs]
     running = suite.state == "unknown" and any(run.state == "running" for run in found)
     return replace(suite, state="running") if running else suite
 
 
-def _planned(folder: Path, runs: dict[Path, RunStatus], suite: Suite, run: Planned) -> RunStatus:
+def _planned(folder: Path, runs: dict[Path, RunStatus], suite: Suite, run: SuiteRun) -> RunStatus:
     """A run of a suite's plan: as its directory says, or where it has none yet as the suite does."""
-    path, alive = suite.path / run.folder, suite.state == "running"
-    known = runs.get(path)
+    alive, known = suite.state == "running", runs.get(run.path)
     if known is None:
-        name = plain(str(path.relative_to(folder)))
-        known = RunStatus(name, run.algorithm, run.mode, run.game, run.seed, "waiting", fraction=0.0)
+        name = plain(str(run.path.relative_to(folder)))
+        kind = run.kind
+        known = RunStatus(
+            name, kind.algorithm, kind.mode, kind.variant, run.game, run.seed, state="waiting", fraction=0.0
+        )
         if reason := suite.failure(run):
             return replace(known, state="failed", detail=reason)
         if alive and suite.started(run):

@@ -1,15 +1,16 @@
 """Suites from their files: the runs that are planned, what the suite's events say, how much is left to do."""
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 from rlcb.analysis.alive import owner_of
 from rlcb.analysis.untrusted import number, plain, read_tail, whole_number
-from rlcb.config.registry import ALGORITHMS
+from rlcb.config.registry import ALGORITHMS, VARIANT_NAME, Kind
+from rlcb.config.variants import kinds_of
 from rlcb.config.yaml_file import read_yaml
 from rlcb.errors import UsageError
 
@@ -19,23 +20,38 @@ _TURNS = ("suite_started", "suite_interrupted", "suite_finished")
 
 
 @dataclass(frozen=True)
-class Planned:
-    """A run of a suite's plan."""
+class SuiteRun:
+    """A training run of a suite's plan."""
 
-    algorithm: str
-    mode: str
+    kind: Kind
     game: str
     seed: int
+    suite: Path  # the suite's directory
 
     @property
     def name(self) -> str:
-        """What the suite's events call it."""
-        return f"{self.algorithm} {self.mode} {self.game} seed {self.seed}"
+        """What messages and the suite's events call it."""
+        return f"{self.kind.name} {self.game} seed {self.seed}"
 
     @property
-    def folder(self) -> Path:
-        """Its directory in the suite's."""
-        return Path(self.game.replace("/", "_")) / f"{self.algorithm}_{self.mode}" / f"seed_{self.seed}"
+    def path(self) -> Path:
+        """Its directory."""
+        return self.suite / self.game.replace("/", "_") / self.kind.label / f"seed_{self.seed}"
+
+    @property
+    def log(self) -> Path:
+        """The file with what it prints."""
+        return self.path.with_name(f"{self.path.name}.log")
+
+    @property
+    def final_checkpoint(self) -> Path:
+        """The checkpoint that it has when it is finished."""
+        return self.path / "checkpoints" / f"{self.kind.pair}_final.pt"
+
+
+def planned_runs(suite: Path, kinds: Sequence[Kind], games: Sequence[str], seeds: Sequence[int]) -> list[SuiteRun]:
+    """All runs in their order: seed by seed, so that a change of the machine's speed affects all kinds alike."""
+    return [SuiteRun(kind, game, seed, suite) for seed in seeds for game in games for kind in kinds]
 
 
 @dataclass(frozen=True)
@@ -43,17 +59,17 @@ class Suite:
     """A suite as its files describe it."""
 
     path: Path
-    runs: tuple[Planned, ...]
+    runs: tuple[SuiteRun, ...]
     state: str  # running, finished, interrupted, dead, unknown
     jobs: int  # runs that train at a time
     hours: float | None  # that each run trains, where that is given
     last_events: Mapping[str, Mapping[str, Any]]  # of each run since the suite was started, by the run's name
 
-    def started(self, run: Planned) -> bool:
+    def started(self, run: SuiteRun) -> bool:
         """Whether the suite has started the run and not seen its end."""
         return self.last_events.get(run.name, {}).get("event") in ("run_started", "run_resumed")
 
-    def failure(self, run: Planned) -> str | None:
+    def failure(self, run: SuiteRun) -> str | None:
         """Why the run failed since the suite was started; None if it did not."""
         last = self.last_events.get(run.name, {})
         return (plain(last.get("reason")) or "no reason recorded") if last.get("event") == "run_failed" else None
@@ -100,19 +116,27 @@ def _state(path: Path, last: str) -> str:
     return "unknown" if owner and owner.alive is None else "dead"
 
 
-def _planned(path: Path, settings: dict[str, Any]) -> tuple[Planned, ...]:
+def _planned(path: Path, settings: dict[str, Any]) -> tuple[SuiteRun, ...]:
     """All runs of a suite, in its order."""
-    lists = [settings.get(key) for key in ("seeds", "games", "algorithms", "modes")]
+    lists: list[Any] = [settings.get(key) for key in ("seeds", "games", "algorithms", "modes")]
     seeds, games, algorithms, modes = (one if isinstance(one, list) else [one] for one in lists)
-    if len(seeds) * len(games) * len(algorithms) * len(modes) > _MOST_RUNS:
+    variants = _variants(path, settings)
+    if len(seeds) * len(games) * len(algorithms) * len(modes) * max(len(variants), 1) > _MOST_RUNS:
         raise UsageError(f"{path / 'suite.yaml'}: plans more than {_MOST_RUNS:,} runs")
-    found = []
-    for seed, game, algorithm, mode in product(seeds, games, algorithms, modes):
-        known = (
-            isinstance(algorithm, str) and algorithm in ALGORITHMS and plain(game) and whole_number(seed) is not None
-        )
-        if not known:
-            raise UsageError(f"{path / 'suite.yaml'}: damaged: its seeds, games or algorithms are not known")
-        if mode in ALGORITHMS[algorithm].modes:
-            found.append(Planned(algorithm, mode, plain(game), int(seed)))
-    return tuple(found)
+    known = all(isinstance(name, str) and name in ALGORITHMS for name in algorithms)
+    if not known or not all(map(plain, games)) or None in map(whole_number, seeds):
+        raise UsageError(f"{path / 'suite.yaml'}: damaged: its seeds, games or algorithms are not known")
+    kinds = kinds_of(algorithms, modes, variants)
+    return tuple(planned_runs(path, kinds, [plain(game) for game in games], [int(seed or 0) for seed in seeds]))
+
+
+def _variants(path: Path, settings: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """The variants of a suite; empty where it has none."""
+    found = settings.get("variants") or {}
+    known = isinstance(found, dict) and all(
+        isinstance(name, str) and re.fullmatch(VARIANT_NAME, name) and isinstance(keys, dict)
+        for name, keys in found.items()
+    )
+    if not known:
+        raise UsageError(f"{path / 'suite.yaml'}: damaged: its variants are not names with keys")
+    return found

@@ -102,15 +102,13 @@ def efficiency_text(found: Speedup | None) -> str:
     return f"{100 * found.efficiency:.0f} % ({found.cores} against {found.baseline_cores}{doubt(found.efficiency)})"
 
 
-def verdict_overall(
-    sets: Sequence[ComparableSet], excluded: Sequence[Excluded], across: Sequence[MachineTable] = ()
-) -> str:
-    """The main set's verdict, how many runs are not part of it, and whether those of other machines are shown."""
+def verdict_overall(main: str, excluded: Sequence[Excluded], across: Sequence[MachineTable] = ()) -> str:
+    """The main verdict, how many runs are not part of it, and whether those of other machines are shown."""
     if not excluded:
-        return sets[0].verdict
+        return main
     others = f"{counted(len(excluded), 'run')} {'are' if len(excluded) > 1 else 'is'} not part of this comparison"
     shown = " Runs of the same task on different machines are shown side by side, without a winner." if across else ""
-    return f"{sets[0].verdict} {others}; the reasons are listed.{shown}"
+    return f"{main} {others}; the reasons are listed.{shown}"
 
 
 def verdict_on(one: ComparableSet) -> str:

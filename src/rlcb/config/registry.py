@@ -5,6 +5,7 @@ from typing import Any
 
 DEFAULT_ALGORITHM = "ppo"
 MODES = ("sequential", "parallel")
+VARIANT_NAME = r"[A-Za-z0-9][A-Za-z0-9-]{0,39}"  # without _, which separates the parts of a folder's name
 CLUSTER_KEYS = ("cluster", "min_workers", "insecure")  # of the section `parallel`: they mean nothing to other runs
 
 
@@ -37,6 +38,39 @@ class Entry:
     def modes(self) -> tuple[str, ...]:
         """The modes it has, the default one first."""
         return tuple(self.executions)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What the runs of a suite that differ by game and seed alone have in common."""
+
+    algorithm: str
+    mode: str
+    variant: str = ""  # of the suite's settings; empty in a suite without variants
+
+    @property
+    def label(self) -> str:
+        """Its name in folders and files; no part of it contains an underscore."""
+        return "_".join(self._parts)
+
+    @property
+    def pair(self) -> str:
+        """The same without the variant."""
+        return f"{self.algorithm}_{self.mode}"
+
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+        return " ".join(self._parts)
+
+    @property
+    def is_parallel(self) -> bool:
+        """Whether its runs have several processes."""
+        return self.mode == "parallel"
+
+    @property
+    def _parts(self) -> list[str]:
+        return [self.algorithm, self.mode, *([self.variant] if self.variant else [])]
 
 
 EXECUTIONS = {

@@ -92,7 +92,7 @@ def _newest_runs(folder: Path) -> dict[str, Run]:
         missing = f"no {other_mode} {newest.algorithm.upper()} run below {folder}: {newest.name} is shown alone"
         note(f"{missing}; `rlcb train {newest.algorithm} --mode {other_mode}` makes one")
         return {newest.mode: newest}
-    other = next((run for run in others if run.env == newest.env), others[0])
+    other = max(others, key=lambda run: (run.env == newest.env, run.variant == newest.variant))  # the first of equals
     return {newest.mode: newest, other.mode: other}
 
 
@@ -112,6 +112,7 @@ def two_run_texts(runs: Mapping[str, Run], directories: Mapping[str, str]) -> tu
 def _details(runs: Mapping[str, Run]) -> list[str]:
     """What the documented table has no row for: machines, episode length, measure of memory, speed-up per core."""
     found = [f"{mode.capitalize()} Machine: {run.task.machine or 'not recorded'}" for mode, run in runs.items()]
+    found += [f"{mode.capitalize()} Variant: {run.variant}" for mode, run in runs.items() if run.variant]
     for title, name, form, unit in (
         ("Episode Length", "final_episode_length", ",.0f", " steps"),
         ("Of the Machine's Limit", "limit_fraction", ".0%", ""),

@@ -6,6 +6,7 @@ from pathlib import Path
 from rlcb.config.load import Given
 from rlcb.config.plan import decided
 from rlcb.config.precision import with_precision
+from rlcb.config.registry import Kind
 from rlcb.config.schema import Config
 from rlcb.console import filled
 from rlcb.errors import RlcbError, UsageError
@@ -24,6 +25,7 @@ from rlcb.suite.directory import (
     stored,
 )
 from rlcb.suite.display import Display, clock
+from rlcb.suite.evaluation import Evaluations
 from rlcb.suite.gpu_sharing import shared_gpu
 from rlcb.suite.jobs import core_shares, waves, with_threads
 from rlcb.suite.settings import Suite, build_suite
@@ -68,7 +70,7 @@ def benchmark(
             event(output, "suite_started", unfinished=len(work.unfinished), jobs=work.jobs.count)
             display.line(_banner(work))
             with shared_gpu(work.jobs.on_gpu and work.jobs.count > 1):
-                return _do(work, f"rlcb benchmark --output-dir {output}" + (f" --jobs {jobs}" if jobs else ""))
+                return _do(work, jobs, f"rlcb benchmark --output-dir {output}" + (f" --jobs {jobs}" if jobs else ""))
         finally:
             display.close()
 
@@ -76,27 +78,29 @@ def benchmark(
 def _agreed(output: Path, wanted: Suite | None) -> Suite:
     """The suite stored in the directory, which must equal the one wanted; where there is none, that one."""
     suite = _planned(output, wanted)
-    # Measured once, so that all runs of a pair are carried out alike.
-    configs = {pair: with_precision(config, _mode(pair)) for pair, config in suite.configs.items()}
+    configs, measured = dict(suite.configs), dict[str, str]()
+    for kind, config in suite.configs.items():
+        # Measured once, so that all runs are carried out alike, and variants do not differ by chance.
+        if config.hardware.precision == "auto" and kind.pair in measured:
+            configs[kind] = config.changed("hardware", precision=measured[kind.pair])
+        elif config.hardware.precision == "auto":
+            configs[kind] = with_precision(config, kind.mode)
+            measured[kind.pair] = configs[kind].hardware.precision
     return Suite(suite.settings, configs)
 
 
 def _planned(output: Path, wanted: Suite | None) -> Suite:
     """The same before anything is measured, with numbers of workers, and of threads if the suite is a new one."""
     suite = _chosen(output, wanted)
-    here = {pair: decided(config) for pair, config in suite.configs.items() if _is_decided_here(config, pair)}
+    here = {kind: decided(config) for kind, config in suite.configs.items() if _is_decided_here(config, kind)}
     suite = Suite(suite.settings, {**suite.configs, **here})
     return suite if has_plan(output) else with_threads(suite, len(core_shares()))
 
 
-def _mode(pair: str) -> str:
-    return pair.rpartition("_")[2]
-
-
-def _is_decided_here(config: Config, pair: str) -> bool:
+def _is_decided_here(config: Config, kind: Kind) -> bool:
     """Whether this machine's cores decide about the workers and learners of a parallel configuration."""
     here = config.parallel.cluster is None or config.parallel.num_workers == "auto"
-    return _mode(pair) == "parallel" and here
+    return kind.is_parallel and here
 
 
 def _chosen(output: Path, wanted: Suite | None) -> Suite:
@@ -132,12 +136,12 @@ def _banner(work: Work) -> str:
     return filled("suite_banner.txt", work=work, time_left="" if left is None else clock(left))
 
 
-def _do(work: Work, again: str) -> int:
+def _do(work: Work, jobs: int | str | None, again: str) -> int:
     """Train, evaluate, report; failures are reported together at the end. `again`: the command that continues."""
     stop, display = work.stop, work.display
     Training(work).train()
     if stop.signal is None:
-        work.evaluate()
+        Evaluations(work, jobs if isinstance(jobs, int) else None).evaluate()
     report = work.report() if work.results and stop.signal is None else None
     if stop.signal is not None:
         event(work.output, "suite_interrupted", signal=stop.signal)

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rlcb.analysis.suites import Planned
+from rlcb.analysis.suites import SuiteRun, planned_runs
 from rlcb.analysis.untrusted import number, read_object, section
 from rlcb.config.load import build_config
+from rlcb.config.registry import Kind
 from rlcb.config.schema import Config
 from rlcb.config.yaml_file import dump_yaml
 from rlcb.envs.families import canonical_env_name
@@ -19,41 +20,10 @@ from rlcb.files import append_event, nearest_existing, owner_of_lock, refuse_unw
 from rlcb.run.directory import LOCK, checkpoint_bytes, refuse_inside_run
 from rlcb.suite.settings import Suite, SuiteConfig, read_settings
 
-_SETTINGS = "suite.yaml"
+_SETTINGS, _CONFIGS = "suite.yaml", "configs"
 _LOG_BYTES = 50 * 2**20  # upper estimate of a run's metrics and console output
 _LONGEST_HOURS = 1e6  # that a run can have taken
 _SHOWN = 6  # differences named in one message
-
-
-@dataclass(frozen=True)
-class SuiteRun:
-    """One training run of a suite."""
-
-    algorithm: str
-    mode: str
-    game: str
-    seed: int
-    path: Path
-
-    @property
-    def name(self) -> str:
-        """What messages call it."""
-        return f"{self.algorithm} {self.mode} {self.game} seed {self.seed}"
-
-    @property
-    def pair(self) -> str:
-        """`<algorithm>_<mode>`: runs of the same pair have the same configuration."""
-        return f"{self.algorithm}_{self.mode}"
-
-    @property
-    def log(self) -> Path:
-        """The file with what it prints."""
-        return self.path.with_name(f"{self.path.name}.log")
-
-    @property
-    def final_checkpoint(self) -> Path:
-        """The checkpoint that a finished run has."""
-        return self.path / "checkpoints" / f"{self.pair}_final.pt"
 
 
 @dataclass(frozen=True)
@@ -67,13 +37,8 @@ class Result:
 
 
 def runs_of(settings: SuiteConfig, output: Path) -> list[SuiteRun]:
-    """All runs in their order: seed by seed, so that a change of the machine's speed affects all modes alike."""
-    return [
-        SuiteRun(algorithm, mode, game, seed, output / Planned(algorithm, mode, game, seed).folder)
-        for seed in settings.seeds
-        for game in settings.games
-        for algorithm, mode in settings.pairs
-    ]
+    """All runs of a suite in their order."""
+    return planned_runs(output, settings.kinds, settings.games, settings.seeds)
 
 
 def _make(folder: Path) -> None:
@@ -120,18 +85,19 @@ def in_use(run: SuiteRun) -> bool:
     return owner_of_lock(run.path / LOCK) is not None
 
 
-def config_path(output: Path, pair: str) -> Path:
-    """The file with the configuration of an algorithm in a mode."""
-    return output / "configs" / f"{pair}.yaml"
+def config_path(output: Path, kind: Kind) -> Path:
+    """The file with the configuration of a kind of run."""
+    return output / _CONFIGS / f"{kind.label}.yaml"
 
 
 def store(output: Path, suite: Suite) -> None:
     """Store the plan; its settings come last, so that a plan with settings is complete."""
-    _make(config_path(output, "").parent)
-    for pair, config in suite.configs.items():
+    _make(output / _CONFIGS)
+    for kind, config in suite.configs.items():
         head = "# For every run of this kind; --env and --seed are given to each.\n"
-        write_whole(config_path(output, pair), (head + config.to_yaml()).encode())
-    write_whole(output / _SETTINGS, dump_yaml(suite.settings.model_dump()).encode())
+        write_whole(config_path(output, kind), (head + config.to_yaml()).encode())
+    left_out = None if suite.settings.variants else {"variants"}  # such a suite is what it was before there were any
+    write_whole(output / _SETTINGS, dump_yaml(suite.settings.model_dump(exclude=left_out)).encode())
 
 
 def has_plan(output: Path) -> bool:
@@ -142,30 +108,34 @@ def has_plan(output: Path) -> bool:
 def stored(output: Path) -> Suite:
     """The plan of the suite in a directory."""
     suite = Suite(read_settings(output / _SETTINGS), {})
-    for algorithm, mode in suite.settings.pairs:
-        pair = f"{algorithm}_{mode}"
-        suite.configs[pair] = build_config(config_path(output, pair), {}, mode=mode, algorithm=algorithm)
+    for kind in suite.settings.kinds:
+        suite.configs[kind] = build_config(config_path(output, kind), {}, mode=kind.mode, algorithm=kind.algorithm)
     return suite
 
 
 def refuse_differences(output: Path, planned: Suite, wanted: Suite) -> None:
     """Raise UsageError if the suite that is wanted differs from the stored one, and name the differences."""
-    there, here = (suite.settings.model_dump(exclude={"overrides"}) for suite in (planned, wanted))
-    different = _differences(there | planned.settings.overrides, here | wanted.settings.overrides)
+    different = _differences(_flat(planned.settings), _flat(wanted.settings))
     if not different:  # otherwise the configurations differ for that reason
-        for pair, config in wanted.configs.items():
-            before, now = planned.configs[pair].as_used(), config.as_used()
+        for kind, config in wanted.configs.items():
+            before, now = planned.configs[kind].as_used(), config.as_used()
             for section, key in _left_open(config):  # these were decided when the suite began
                 if key in now[section]:
                     now[section][key] = before[section].get(key)
             for section in now:
-                different += _differences(before[section], now[section], f"{pair}: {section}.")
+                different += _differences(before[section], now[section], f"{kind.label}: {section}.")
     if different:
         more = f" and {len(different) - _SHOWN} more" if len(different) > _SHOWN else ""
         raise UsageError(
             f"--output-dir {output}: holds a suite with other settings: {'; '.join(different[:_SHOWN])}{more}. "
             "Choose another directory, or give nothing but --output-dir to continue that suite"
         )
+
+
+def _flat(settings: SuiteConfig) -> dict[str, Any]:
+    """The settings, each override and each variant by its name."""
+    variants = {f"variants.{name}": keys for name, keys in settings.variants.items()}
+    return settings.model_dump(exclude={"overrides", "variants"}) | settings.overrides | variants
 
 
 def _left_open(config: Config) -> list[tuple[str, str]]:
@@ -190,14 +160,21 @@ def result_of(run: SuiteRun) -> Result | None:
     """The result of a finished run; None if it is not finished, or its files are damaged or another run's."""
     try:
         summary = read_object(run.path / "training_summary.json")
-        env = section(section(read_object(run.path / "benchmark_metrics.json"), "config"), "env")
+        config = section(read_object(run.path / "benchmark_metrics.json"), "config")
         whole = run.final_checkpoint.stat().st_size > 0
     except (OSError, UsageError):
         return None
+    env, variant = section(config, "env"), section(config, "logging").get("variant")
     found = [*(summary.get(key) for key in ("status", "algorithm", "mode")), env.get("name"), env.get("seed")]
-    wanted = ["finished", run.algorithm.upper(), run.mode, canonical_env_name(run.game), run.seed]
+    wanted = ["finished", run.kind.algorithm.upper(), run.kind.mode, canonical_env_name(run.game), run.seed]
     hours = number(summary.get("duration_hours"))
-    if not whole or found != wanted or hours is None or not 0 <= hours <= _LONGEST_HOURS:
+    if (
+        not whole
+        or found != wanted
+        or (variant or "") != run.kind.variant
+        or hours is None
+        or not 0 <= hours <= _LONGEST_HOURS
+    ):
         return None
     disturbed = section(summary, "disturbance").get("disturbed") is True
     return Result(3600 * hours, number(summary.get("avg_fps")), number(summary.get("final_reward")), disturbed)
@@ -211,14 +188,14 @@ def disturbed_runs(settings: SuiteConfig, output: Path) -> list[SuiteRun]:
 def resumable(run: SuiteRun) -> bool:
     """Whether an earlier start left a checkpoint to resume from."""
     begun = all(os.path.isfile(run.path / name) for name in ("run.json", "config.yaml"))
-    return begun and any((run.path / "checkpoints").glob(f"{run.algorithm}_*.pt"))
+    return begun and any((run.path / "checkpoints").glob(f"{run.kind.algorithm}_*.pt"))
 
 
-def check_room(output: Path, runs: list[SuiteRun], configs: dict[str, Config]) -> None:
+def check_room(output: Path, runs: list[SuiteRun], configs: dict[Kind, Config]) -> None:
     """Raise ResourceError if the checkpoints and logs of these runs would not fit on the disk."""
     need = 0
     for run in runs:
-        config = configs[run.pair]
+        config = configs[run.kind]
         checkpoints = config.logging.keep_checkpoints + 2  # the final one, and one that is being written
         need += checkpoint_bytes(config) * checkpoints + _LOG_BYTES
     free = shutil.disk_usage(nearest_existing(output)).free

@@ -5,14 +5,15 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from rlcb.analysis.suites import SuiteRun
 from rlcb.config.plan import make_plan, threads_each
+from rlcb.config.registry import Kind
 from rlcb.config.schema import Config
 from rlcb.console import note
 from rlcb.envs.families import canonical_env_name, foreseen_spec
 from rlcb.errors import UsageError
 from rlcb.hardware import resolve_device, usable_cpus
 from rlcb.run.memory import available_bytes, expected_bytes
-from rlcb.suite.directory import SuiteRun
 from rlcb.suite.gpu_sharing import service
 from rlcb.suite.settings import Suite
 
@@ -34,9 +35,9 @@ def with_threads(suite: Suite, cores: int) -> Suite:
     if suite.settings.duration_hours is not None:
         return suite
     decided = {
-        pair: config.changed("hardware", num_threads=_own_threads(suite, pair, cores))
-        for pair, config in suite.configs.items()
-        if config.hardware.num_threads is None and not _elsewhere(config, pair)
+        kind: config.changed("hardware", num_threads=_own_threads(suite, kind, cores))
+        for kind, config in suite.configs.items()
+        if config.hardware.num_threads is None and not _elsewhere(config, kind)
     }
     return Suite(suite.settings, {**suite.configs, **decided})
 
@@ -46,19 +47,19 @@ def lacks_threads(suite: Suite) -> bool:
     if suite.settings.duration_hours is not None:
         return False
     return any(
-        config.hardware.num_threads is None and not _elsewhere(config, pair) for pair, config in suite.configs.items()
+        config.hardware.num_threads is None and not _elsewhere(config, kind) for kind, config in suite.configs.items()
     )
 
 
-def _own_threads(suite: Suite, pair: str, cores: int) -> int:
+def _own_threads(suite: Suite, kind: Kind, cores: int) -> int:
     """Threads of a run's learning processes: sequential runs divide the cores, parallel workers have one each."""
-    config = suite.configs[pair]
-    if _is_parallel(pair):
+    config = suite.configs[kind]
+    if kind.is_parallel:
         workers, learners = _processes(config)
         return threads_each(workers, learners, cores) if learners else 1
-    sequential = sum(mode == "sequential" for _, mode in suite.settings.pairs)
+    sequential = sum(not other.is_parallel for other in suite.settings.kinds)
     alike = sequential * len(suite.settings.seeds) * len(suite.settings.games)
-    return max(cores // (min(alike, gpu_jobs(cores)) if _on_gpu(config, pair) else alike), 1)
+    return max(cores // (min(alike, gpu_jobs(cores)) if _on_gpu(config, kind) else alike), 1)
 
 
 def gpu_jobs(cores: int) -> int:
@@ -66,17 +67,13 @@ def gpu_jobs(cores: int) -> int:
     return max(min(cores // _GPU_CORES, _GPU_JOBS), 1)
 
 
-def _is_parallel(pair: str) -> bool:
-    return pair.endswith("_parallel")
-
-
-def _elsewhere(config: Config, pair: str) -> bool:
+def _elsewhere(config: Config, kind: Kind) -> bool:
     """Whether runs use a cluster, whose nodes decide their threads."""
-    return _is_parallel(pair) and config.parallel.cluster is not None
+    return kind.is_parallel and config.parallel.cluster is not None
 
 
-def _on_gpu(config: Config, pair: str) -> bool:
-    return not _is_parallel(pair) and resolve_device(config.hardware.device) == "cuda"
+def _on_gpu(config: Config, kind: Kind) -> bool:
+    return not kind.is_parallel and resolve_device(config.hardware.device) == "cuda"
 
 
 def _processes(config: Config) -> tuple[int, int]:
@@ -95,18 +92,27 @@ class JobPlan:
 
     count: int  # the most at a time
     shares: Shares  # the cores that may be used, in as many shares as count
-    claims: dict[str, int]  # pair → shares that a run of it takes
-    threads: dict[str, int]  # pair → threads that its runs are given because they share the machine
+    claims: dict[Kind, int]  # kind → shares that a run of it takes
+    threads: dict[Kind, int]  # kind → threads that its runs are given because they share the machine
     on_gpu: bool = False  # some of the runs use the GPU
+
+    @property
+    def claims_text(self) -> str:
+        """What a run of each kind takes; variants that take the same are named together."""
+        found: dict[str, int] = {}
+        for kind, claim in self.claims.items():
+            same = len({other for like, other in self.claims.items() if like.pair == kind.pair}) == 1
+            found[kind.pair if same else kind.label] = claim
+        return ", ".join(f"{name} {claim}" for name, claim in found.items())
 
     def at_once(self, run: SuiteRun) -> int:
         """How many runs like this one can be under way at a time."""
-        return min(self.count, len(self.shares) // self.claims[run.pair])
+        return min(self.count, len(self.shares) // self.claims[run.kind])
 
     def beside(self, run: SuiteRun, others: Sequence[SuiteRun]) -> int:
         """The most of the others that can be under way at the same time as this run."""
-        room, found = len(self.shares) - self.claims[run.pair], 0
-        for claim in sorted(self.claims[other.pair] for other in others):
+        room, found = len(self.shares) - self.claims[run.kind], 0
+        for claim in sorted(self.claims[other.kind] for other in others):
             if claim > room or found + 1 >= self.count:
                 break
             room, found = room - claim, found + 1
@@ -130,8 +136,8 @@ def plan_jobs(wanted: int | str | None, suite: Suite, runs: Sequence[SuiteRun], 
             f"--jobs {wanted}: this suite was begun without a number of threads for its runs, so its results would "
             "depend on --jobs; continue it with --jobs 1, or begin one in another directory"
         )
-    needs = {pair: _need(suite, pair, cores) for pair in suite.configs}
-    on_gpu = any(_on_gpu(config, pair) for pair, config in suite.configs.items())
+    needs = {kind: _need(suite, kind, cores) for kind in suite.configs}
+    on_gpu = any(_on_gpu(config, kind) for kind, config in suite.configs.items())
     if isinstance(wanted, str):
         count = cores // min(needs.values())
         if on_gpu:  # in slices of time several runs are slower than one after the other
@@ -142,23 +148,23 @@ def plan_jobs(wanted: int | str | None, suite: Suite, runs: Sequence[SuiteRun], 
             note(f"--jobs {wanted}: there are {cores} usable cores, so at most {count} runs train at a time")
     count = max(min(count, len(runs)), 1)
     claims, threads = {}, {}
-    for pair, config in suite.configs.items():
-        divides = timed and not _is_parallel(pair) and not config.hardware.num_threads
-        claims[pair] = max(0 if divides else needs[pair], cores // count)
-        if timed and count > 1 and not config.hardware.num_threads and not _elsewhere(config, pair):
-            threads[pair] = threads_each(*(_processes(config) if _is_parallel(pair) else (1, 0)), claims[pair])
+    for kind, config in suite.configs.items():
+        divides = timed and not kind.is_parallel and not config.hardware.num_threads
+        claims[kind] = max(0 if divides else needs[kind], cores // count)
+        if timed and count > 1 and not config.hardware.num_threads and not _elsewhere(config, kind):
+            threads[kind] = threads_each(*(_processes(config) if kind.is_parallel else (1, 0)), claims[kind])
     if timed and count > 1:
         note("several runs by time share the cores: what they reach, and how fast, depends on --jobs")
     return JobPlan(count, shares, claims, threads, on_gpu)
 
 
-def _need(suite: Suite, pair: str, cores: int) -> int:
+def _need(suite: Suite, kind: Kind, cores: int) -> int:
     """Cores that a run keeps busy, at most all of them; a run on a cluster has the machine to itself."""
-    config = suite.configs[pair]
-    if _elsewhere(config, pair):
+    config = suite.configs[kind]
+    if _elsewhere(config, kind):
         return cores
-    if not _is_parallel(pair):
-        return min(config.hardware.num_threads or _own_threads(suite, pair, cores), cores)
+    if not kind.is_parallel:
+        return min(config.hardware.num_threads or _own_threads(suite, kind, cores), cores)
     (workers, learners), threads = _processes(config), config.hardware.num_threads or 1
     return min(workers + learners * threads if learners else workers * threads, cores)
 
@@ -176,13 +182,13 @@ class Room:
         self._suite, self._available = suite, available
         self._at_first = available() if plan.count > 1 else 0
         self._taken: dict[SuiteRun, list[int]] = {}  # numbers of shares
-        self._memory: dict[tuple[str, str], int] = {}  # of a run of a pair and a game
+        self._memory: dict[tuple[Kind, str], int] = {}  # of a run of a kind and a game
 
     def take(self, run: SuiteRun) -> tuple[int, ...]:
         """The cores for a run, which are its own until it leaves; none where there is no room for it now."""
         used = {share for shares in self._taken.values() for share in shares}
         free = [share for share in range(len(self.plan.shares)) if share not in used]
-        claim = self.plan.claims[run.pair]
+        claim = self.plan.claims[run.kind]
         if len(self._taken) >= self.plan.count or len(free) < claim or not self._has_memory(run):
             return ()
         self._taken[run] = free[:claim]
@@ -208,11 +214,11 @@ class Room:
         return False
 
     def _expected(self, run: SuiteRun) -> int:
-        key = run.pair, run.game
+        key = run.kind, run.game
         if key not in self._memory:
-            config = self._suite.configs[run.pair].changed("env", name=canonical_env_name(run.game))
-            on_gpu = _on_gpu(config, run.pair)
-            config, plan = make_plan(config.changed("hardware", device="cuda" if on_gpu else "cpu"), run.mode)
+            config = self._suite.configs[run.kind].changed("env", name=canonical_env_name(run.game))
+            on_gpu = _on_gpu(config, run.kind)
+            config, plan = make_plan(config.changed("hardware", device="cuda" if on_gpu else "cpu"), run.kind.mode)
             self._memory[key] = expected_bytes(config, plan, foreseen_spec(config.env))
         return self._memory[key]
 

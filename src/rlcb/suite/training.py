@@ -3,10 +3,11 @@
 import time
 from dataclasses import dataclass
 
+from rlcb.analysis.suites import SuiteRun
 from rlcb.analysis.untrusted import read_object, whole_number
 from rlcb.errors import ResourceError, UsageError
 from rlcb.hardware import BESIDE_VARIABLE, CORES_VARIABLE
-from rlcb.suite.directory import Result, SuiteRun, config_path, event, in_use, result_of, resumable
+from rlcb.suite.directory import Result, config_path, event, in_use, result_of, resumable
 from rlcb.suite.display import clock
 from rlcb.suite.jobs import Room
 from rlcb.suite.process import POLL_SECONDS, Child
@@ -93,10 +94,11 @@ class Training:
         event(output, "run_resumed" if resumed else "run_started", run=run.name)
         command = ["train", "--resume", str(run.path)]
         if not resumed:
-            command = ["train", run.algorithm, "--mode", run.mode, "--config", str(config_path(output, run.pair))]
+            kind, config = run.kind, config_path(output, run.kind)
+            command = ["train", kind.algorithm, "--mode", kind.mode, "--config", str(config)]
             command += ["--env", run.game, "--seed", str(run.seed), "--output-dir", str(run.path)]
-        if run.pair in plan.threads:
-            command += ["--num-threads", str(plan.threads[run.pair])]
+        if run.kind in plan.threads:
+            command += ["--num-threads", str(plan.threads[run.kind])]
         return Child(command, run.log, cores if len(cores) < all_cores else (), variables)
 
     def _take_result(self, run: SuiteRun, job: _Job) -> None:
