@@ -96,7 +96,8 @@ def test_a_suite_repeats_what_was_disturbed_and_nothing_else(tmp_path: Path, mon
     )
     assert "(disturbed), reward" in again.stdout
     plan = rlcb("benchmark", "--output-dir", output, "--repeat-disturbed", "--dry-run")
-    assert "Repeated, as it was disturbed: ppo sequential CartPole-v1 seed 1" in plan.stdout
+    assert "ppo sequential CartPole-v1 seed 1: would be repeated, as it was disturbed" in plan.stdout
+    assert "ppo sequential CartPole-v1 seed 2: already finished" in plan.stdout
     assert not one.with_name("seed_1.1").exists()
     done = rlcb("benchmark", "--output-dir", output, "--repeat-disturbed")
     assert done.returncode == 0, done.stderr

@@ -101,19 +101,20 @@ def test_a_kernel_that_does_not_count_waiting_is_unknown(machine: Machine) -> No
 
 def test_quota_of_cgroups_of_both_versions(tmp_path: Path) -> None:
     two = Machine(tmp_path / "two")
-    assert quota_times(two.system) is None
+    assert quota_times(two.system) == {}
     two.put("cgroup/a/cpu.stat", "usage_usec 9000000\nnr_throttled 3\nthrottled_usec 250000\n")
     two.put("cgroup/a/b/cpu.stat", "usage_usec 5000000\nnr_throttled 4\nthrottled_usec 500000\n")
-    found = quota_times(two.system)
-    assert found is not None
-    assert (found.throttled, found.used) == pytest.approx((0.75, 5.0))
+    inner, outer = quota_times(two.system).values()
+    assert (inner.throttled, inner.used) == pytest.approx((0.5, 5.0))
+    assert (outer.throttled, outer.used) == pytest.approx((0.25, 9.0))
     one = Machine(tmp_path / "one")
-    one.put("proc/self/cgroup", "4:cpu,cpuacct:/\n")
-    one.put("cgroup/cpu/cpu.stat", "nr_periods 5\nnr_throttled 2\nthrottled_time 2000000000\n")
-    one.put("cgroup/cpuacct/cpuacct.usage", "4000000000\n")
-    found = quota_times(one.system)
-    assert found is not None
-    assert (found.throttled, found.used) == pytest.approx((2.0, 4.0))
+    one.put("proc/self/cgroup", "4:cpu,cpuacct:/c\n")
+    one.put("cgroup/cpu/c/cpu.stat", "nr_periods 5\nnr_throttled 2\nthrottled_time 2000000000\n")
+    one.put("cgroup/cpu/cpu.stat", "nr_periods 0\nnr_throttled 0\nthrottled_time 0\n")
+    one.put("cgroup/cpuacct/c/cpuacct.usage", "4000000000\n")
+    inner, outer = quota_times(one.system).values()
+    assert (inner.throttled, inner.used) == pytest.approx((2.0, 4.0))
+    assert (outer.throttled, outer.used) == (0, None)
 
 
 def test_clock_and_load(machine: Machine) -> None:
@@ -154,6 +155,19 @@ def test_amounts_between_two_looks(machine: Machine, clock: list[float]) -> None
             "throttled_by_others_core_seconds": 1.0,
         }
     )
+
+
+def test_only_the_cgroup_that_throttles_says_who_used_its_quota(machine: Machine, clock: list[float]) -> None:
+    """Others in a group around it, which has no quota, do not use up that of the run's own group."""
+    meter, machine_wide = DisturbanceMeter(machine.system), "usage_usec {}\nthrottled_usec 0\n"
+    for seconds in (0, 10):
+        machine.process(7, float(seconds))
+        machine.put("cgroup/a/cpu.stat", machine_wide.format(seconds * 50_000_000))
+        machine.put("cgroup/a/b/cpu.stat", f"usage_usec {seconds * 1_000_000}\nthrottled_usec {seconds * 500_000}\n")
+        found = meter.look([7])
+        clock[0] += 10
+    assert found["throttled_core_seconds"] == pytest.approx(5)
+    assert found["throttled_by_others_core_seconds"] == pytest.approx(0)
 
 
 def test_a_thread_whose_number_was_anothers_has_waited_since_its_start(machine: Machine, clock: list[float]) -> None:

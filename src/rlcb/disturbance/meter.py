@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
 from rlcb.disturbance.readings import (
     CoreTimes,
@@ -36,9 +37,11 @@ class DisturbanceMeter:
         self._due = 0.0
         self._own = 0.0
         self._cores: CoreTimes | None = None
-        self._quota: QuotaTimes | None = None
+        self._quotas: dict[Path, QuotaTimes] = {}
         self._waits: dict[tuple[int, str], float] | None = None
-        self._owed = [0.0, 0.0]  # by which others' time on the cores and in the cgroup was below zero so far
+        self._owed: dict[
+            Path | None, float
+        ] = {}  # by which others' time was below zero so far: on the cores, in cgroups
         self._begun = False
 
     def look(self, processes: Sequence[int], at_once: bool = False) -> Amounts:
@@ -56,7 +59,7 @@ class DisturbanceMeter:
         return found
 
     def _amounts(self, processes: Sequence[int], now: float) -> Amounts:
-        cores, quota, waiting = core_times(self._system), quota_times(self._system), waits(processes, self._system)
+        cores, quotas, waiting = core_times(self._system), quota_times(self._system), waits(processes, self._system)
         total, seconds = own_seconds(processes, self._system), now - self._last
         own = max(total - self._own, 0.0)
         found = {
@@ -64,7 +67,7 @@ class DisturbanceMeter:
             "core_seconds": seconds * max(len(self._system.cores), 1),
             "own_core_seconds": own,
             **self._of_cores(cores, own),
-            **self._of_quota(quota, own),
+            **self._of_quotas(quotas, own),
         }
         if waiting is not None and self._waits is not None:
             # Of a thread whose number was another's before, all of its waiting is new.
@@ -75,7 +78,7 @@ class DisturbanceMeter:
         for name, level in zip(LEVELS, (load_average(self._system), clock_mhz(self._system)), strict=True):
             found |= {} if level is None else {name: level}
         first, self._begun = not self._begun, True
-        self._last, self._own, self._cores, self._quota, self._waits = now, total, cores, quota, waiting
+        self._last, self._own, self._cores, self._quotas, self._waits = now, total, cores, quotas, waiting
         return {} if first else {name: round(amount, 4) for name, amount in found.items()}
 
     def _of_cores(self, now: CoreTimes | None, own: float) -> Amounts:
@@ -83,26 +86,27 @@ class DisturbanceMeter:
         if now is None or past is None:
             return {}
         return {
-            "others_core_seconds": self._others(0, now.busy - past.busy - own),
+            "others_core_seconds": self._others(None, now.busy - past.busy - own),
             "idle_core_seconds": max(now.idle - past.idle, 0.0),
             "stolen_core_seconds": max(now.stolen - past.stolen, 0.0),
         }
 
-    def _of_quota(self, now: QuotaTimes | None, own: float) -> Amounts:
-        past = self._quota
-        if now is None or past is None:
-            return {}
-        throttled = max(now.throttled - past.throttled, 0.0)
-        found = {"throttled_core_seconds": throttled}
-        if now.used is not None and past.used is not None:
-            others = self._others(1, now.used - past.used - own)
-            found["throttled_by_others_core_seconds"] = min(throttled, others)
-        elif throttled == 0:
-            found["throttled_by_others_core_seconds"] = 0.0
-        return found
+    def _of_quotas(self, now: dict[Path, QuotaTimes], own: float) -> Amounts:
+        """Throttling by all cgroups together; of each, others caused at most what they used of it."""
+        total, by_others, known = 0.0, 0.0, True
+        both = [(folder, times, self._quotas[folder]) for folder, times in now.items() if folder in self._quotas]
+        for folder, times, past in both:
+            throttled = max(times.throttled - past.throttled, 0.0)
+            total += throttled
+            if times.used is not None and past.used is not None:
+                by_others += min(throttled, self._others(folder, times.used - past.used - own))
+            elif throttled:
+                known = False
+        found = {"throttled_core_seconds": total} if both else {}
+        return found | ({"throttled_by_others_core_seconds": by_others} if both and known else {})
 
-    def _others(self, which: int, seconds: float) -> float:
+    def _others(self, where: Path | None, seconds: float) -> float:
         """Others' time, never negative: the kernel rounds times, and what is below zero is taken from later looks."""
-        left = seconds + self._owed[which]
-        self._owed[which] = min(left, 0.0)
+        left = seconds + self._owed.get(where, 0.0)
+        self._owed[where] = min(left, 0.0)
         return max(left, 0.0)

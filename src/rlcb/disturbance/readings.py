@@ -10,7 +10,6 @@ from rlcb.hardware import cgroup_folders, read_system_file
 
 _FIELDS = 8  # of a core's line in /proc/stat: user, nice, system, idle, iowait, irq, softirq, steal
 _MOST_CLOCKS = 4  # cores whose clock is read
-_USAGE = ("cpuacct.usage", 1e-9)  # of a version 1 cgroup, in nanoseconds
 
 
 def _ticks() -> int:
@@ -44,7 +43,7 @@ class CoreTimes:
 
 @dataclass(frozen=True)
 class QuotaTimes:
-    """Seconds of the cgroups that limit this process: not allowed to run, and used by all of their processes."""
+    """Seconds of a cgroup: kept from running by its quota, and used by all of its processes."""
 
     throttled: float
     used: float | None
@@ -92,23 +91,20 @@ def waits(processes: Iterable[int], system: System) -> dict[tuple[int, str], flo
     return found or None
 
 
-def quota_times(system: System) -> QuotaTimes | None:
-    """What the cgroups say, version 2 or 1; throttling of all levels together, use of the innermost that tells it."""
-    membership = system.proc / "self" / "cgroup"
-    throttled, used = [], []
-    for folder in cgroup_folders("cpu", system.cgroups, membership):
+def quota_times(system: System) -> dict[Path, QuotaTimes]:
+    """What the cgroups say that this process is in, version 2 and 1; none where no quota can be set."""
+    found = {}
+    for folder in cgroup_folders("cpu", system.cgroups, system.proc / "self" / "cgroup"):
         values = dict(line.split(" ", 1) for line in read_system_file(folder / "cpu.stat").splitlines() if " " in line)
-        if "throttled_usec" in values:
-            throttled.append(int(values["throttled_usec"]) * 1e-6)
-        elif "throttled_time" in values:
-            throttled.append(int(values["throttled_time"]) * 1e-9)
-        if "usage_usec" in values:
-            used.append(int(values["usage_usec"]) * 1e-6)
-    for folder in cgroup_folders("cpuacct", system.cgroups, membership):
-        name, unit = _USAGE
-        text = read_system_file(folder / name).strip()
-        used += [int(text) * unit] if text.isdigit() else []
-    return QuotaTimes(sum(throttled), used[0] if used else None) if throttled else None
+        if "throttled_usec" in values:  # version 2
+            used = int(values["usage_usec"]) * 1e-6 if "usage_usec" in values else None
+            found[folder] = QuotaTimes(int(values["throttled_usec"]) * 1e-6, used)
+        elif "throttled_time" in values:  # version 1, where another controller counts what is used
+            account = system.cgroups / "cpuacct" / folder.relative_to(system.cgroups / "cpu")
+            text = read_system_file(account / "cpuacct.usage").strip()
+            used = int(text) * 1e-9 if text.isdigit() else None
+            found[folder] = QuotaTimes(int(values["throttled_time"]) * 1e-9, used)
+    return found
 
 
 def clock_mhz(system: System) -> float | None:

@@ -121,13 +121,12 @@ def _print_plan(
     suite = _planned(output, wanted)
     with closing(Display()) as display:
         work = Work(output, suite, stop, display, jobs)
+        again = disturbed_runs(suite.settings, output) if repeat_disturbed else []
+        work.results = {run: result for run, result in work.results.items() if run not in again}
         check_room(output, work.unfinished, suite.configs)
         display.line(_banner(work))
         together = list(waves(work.unfinished, work.jobs, suite)) if work.jobs.count > 1 else []
-        display.line(filled("suite_plan.txt", work=work, resumable=resumable, together=together))
-        again = disturbed_runs(suite.settings, output) if repeat_disturbed else []
-        for run in again:
-            display.line(f"Repeated, as it was disturbed: {run.name}")
+        display.line(filled("suite_plan.txt", work=work, again=again, resumable=resumable, together=together))
     return 0
 
 
