@@ -272,6 +272,17 @@ def test_runs_are_grouped_by_variant_wherever_they_are(tmp_path: Path) -> None:
     }  # although the other variant's sequential runs are faster
 
 
+def test_scores_over_games_are_those_of_each_variant(tmp_path: Path) -> None:
+    for seed in (1, 2):
+        for game in ("coinrun", "starpilot"):
+            for name, coefficient in (("base", 0.01), ("low", 0.001)):
+                given: dict[str, Any] = {"name": f"procgen-{game}-v0", "variant": name, "ent_coef": coefficient}
+                write_run(tmp_path / f"{game}{name}{seed}", seed=seed, **given)
+    (scores,) = compare(load_runs([tmp_path], lambda _: None)).game_scores
+    assert scores.main is not None
+    assert [group.group for group in scores.main.groups] == ["PPO Sequential · base", "PPO Sequential · low"]
+
+
 def test_one_variant_with_two_settings_is_two_groups(tmp_path: Path) -> None:
     for seed in (1, 2):
         write_run(tmp_path / f"a{seed}", seed=seed, variant="low", gamma=0.9)
