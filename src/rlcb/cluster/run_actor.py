@@ -20,6 +20,7 @@ from rlcb.cluster.run_files import PIECE_BYTES, FileState, Piece, RunFiles
 from rlcb.files import open_descriptor, open_regular, take_lock, write_whole
 from rlcb.run.directory import LOCK
 
+CONFIG, RUN = "config.yaml", "run"  # the config file and the run's directory, in the folder on the node
 _SCRATCH = "rlcb-run-"  # what the names of the folders begin with
 
 
@@ -47,7 +48,7 @@ class RunActor:
         """`expected`: the versions that the run must be carried out with."""
         _sweep()
         self._scratch, self._lock = _new_folder()
-        self._files = RunFiles(self._scratch / "run")
+        self._files = RunFiles(self._scratch / RUN)
         self._process: subprocess.Popen[bytes] | None = None
         self._signalled = False
         self._problem = "; ".join(
@@ -64,7 +65,7 @@ class RunActor:
         """Start the training: a module that dies with this process and becomes `rlcb …` with these words."""
         if self._process is not None:
             return
-        write_whole(self._scratch / "config.yaml", config)
+        write_whole(self._scratch / CONFIG, config)
         kept = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}  # the token, too
         log = open_descriptor(self._log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         try:

@@ -27,8 +27,8 @@ class NodeLost(Exception):
 class RunHandle:
     """The actor of a run; a `Source` of its files, too."""
 
-    def __init__(self, name: str, node: Node, need: Need, watch: ClusterWatch, given_up: Callable[[], bool]):
-        """`name`: of the run, as `ray list actors` shows it; `given_up`: whether not to wait for an answer any more."""
+    def __init__(self, node: Node, need: Need, watch: ClusterWatch, given_up: Callable[[], bool]):
+        """`given_up`: whether not to wait for an answer any more."""
         self._node, self._watch, self._given_up = node, watch, given_up
         where = NodeAffinitySchedulingStrategy(node.id, soft=False)
         options: dict[str, Any] = {"num_cpus": need.cores, "num_gpus": need.gpus, "memory": need.memory}

@@ -1,15 +1,16 @@
 """A benchmark: a matrix of training runs, then evaluation and report; can be interrupted anywhere and continued."""
 
-from contextlib import closing
+from contextlib import AbstractContextManager, closing, nullcontext
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rlcb.config.load import Given
 from rlcb.config.plan import decided
 from rlcb.config.precision import with_precision
 from rlcb.config.registry import Kind
 from rlcb.config.schema import Config
-from rlcb.console import filled
-from rlcb.errors import RlcbError, UsageError
+from rlcb.console import filled, warn
+from rlcb.errors import RlcbError, UsageError, WorkersLost
 from rlcb.signals import StopRequest
 from rlcb.suite.directory import (
     check_room,
@@ -24,10 +25,15 @@ from rlcb.suite.directory import (
 )
 from rlcb.suite.display import Display, clock
 from rlcb.suite.gpu_sharing import shared_gpu
-from rlcb.suite.jobs import core_shares, waves, with_threads
+from rlcb.suite.jobs import core_shares, with_threads
 from rlcb.suite.settings import Suite, build_suite
 from rlcb.suite.training import Training
 from rlcb.suite.work import Work
+
+if TYPE_CHECKING:
+    from rlcb.suite.cluster import Cluster
+
+_CLUSTER_ATTEMPTS = 3  # Ray may end the process that uses it, for instance when one of its calls fails
 
 
 def benchmark(
@@ -46,22 +52,54 @@ def benchmark(
             f"--output-dir {output}: holds no suite to continue; to start one give --suite FILE, --duration HOURS "
             "or --total-timesteps N"
         )
-    if dry_run:
-        return _print_plan(output, wanted, stop, jobs)
+    again = f"rlcb benchmark --output-dir {output}" + (f" --jobs {jobs}" if jobs else "")
+
+    def work() -> int:
+        return _print_plan(output, wanted, stop, jobs) if dry_run else _carry_out(output, wanted, stop, jobs, again)
+
+    if (wanted or stored(output)).settings.cluster is None:
+        return work()
+    from rlcb.cluster.connect import guarded
+    from rlcb.flags import answered
+
+    for _ in range(_CLUSTER_ATTEMPTS):  # the suite goes on where it was
+        code = guarded(lambda: answered("rlcb benchmark", work, prints_result=dry_run))
+        if code is not None:
+            return code
+        warn("Ray ended the process that was connected to the cluster")
+    raise WorkersLost(f"this machine's part of the cluster is gone; continue with: {again}")
+
+
+def _carry_out(output: Path, wanted: Suite | None, stop: StopRequest, jobs: int | str | None, again: str) -> int:
+    """Do what is not done yet; `again`: the command that continues."""
     with locked(output):
         suite = _agreed(output, wanted)
-        stop.begin()  # from here on there are runs to save
-        display = Display()
-        try:
-            work = Work(output, suite, stop, display, jobs)
-            check_room(output, work.unfinished, suite.configs)
+        with _cluster_of(suite, output, jobs) as cluster, closing(Display()) as display:
+            stop.install()  # again: should Ray have replaced the signal handlers or caught what they raise
+            stop.begin()  # from here on there are runs to save
+            work = Work(output, suite, stop, display, jobs, cluster)
+            _check(work, cluster)
             store(output, suite)
-            event(output, "suite_started", unfinished=len(work.unfinished), jobs=work.jobs.count)
+            event(output, "suite_started", unfinished=len(work.unfinished), jobs=work.machines.count)
             display.line(_banner(work))
-            with shared_gpu(work.jobs.on_gpu and work.jobs.count > 1):
-                return _do(work, f"rlcb benchmark --output-dir {output}" + (f" --jobs {jobs}" if jobs else ""))
-        finally:
-            display.close()
+            with shared_gpu(cluster is None and work.jobs.on_gpu and work.jobs.count > 1):
+                return _do(work, again)
+
+
+def _cluster_of(suite: Suite, output: Path, jobs: int | str | None) -> "AbstractContextManager[Cluster | None]":
+    """Be connected to the suite's cluster, if it has one."""
+    if suite.settings.cluster is None:
+        return nullcontext()
+    from rlcb.suite.cluster import joined  # it imports Ray
+
+    return joined(suite, output, jobs)
+
+
+def _check(work: Work, cluster: "Cluster | None") -> None:
+    """Refuse runs that find no room on this machine's disk, or on any node of the cluster."""
+    check_room(work.output, work.unfinished, work.suite.configs)
+    if cluster:
+        cluster.check_needs(work.unfinished)
 
 
 def _agreed(output: Path, wanted: Suite | None) -> Suite:
@@ -100,12 +138,15 @@ def _chosen(output: Path, wanted: Suite | None) -> Suite:
 def _print_plan(output: Path, wanted: Suite | None, stop: StopRequest, jobs: int | str | None) -> int:
     check_unlocked(output)
     suite = _planned(output, wanted)
-    with closing(Display()) as display:
-        work = Work(output, suite, stop, display, jobs)
-        check_room(output, work.unfinished, suite.configs)
+    with _cluster_of(suite, output, jobs) as cluster, closing(Display()) as display:
+        work = Work(output, suite, stop, display, jobs, cluster)
+        _check(work, cluster)
         display.line(_banner(work))
-        together = list(waves(work.unfinished, work.jobs, suite)) if work.jobs.count > 1 else []
-        display.line(filled("suite_plan.txt", work=work, resumable=resumable, together=together))
+        together = work.machines.outlook(work.unfinished)
+        left = None if suite.settings.duration_hours else work.seconds_left(work.unfinished)  # in the banner otherwise
+        time_left = "" if left is None else clock(left)
+        values = {"work": work, "resumable": resumable, "together": together, "time_left": time_left}
+        display.line(filled("suite_plan.txt", **values, cluster=cluster))
     return 0
 
 

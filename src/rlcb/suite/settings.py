@@ -15,7 +15,7 @@ from rlcb.console import note
 from rlcb.envs.families import canonical_env_name, find
 from rlcb.errors import UsageError
 from rlcb.run.metrics import want_tensorboard
-from rlcb.train import check_hardware, new_config
+from rlcb.train import check_cluster, check_hardware, new_config
 
 Sources = dict[str, str]  # setting → where it was given, as a message names it
 # Config keys that the suite decides itself, and the setting that does.
@@ -54,6 +54,17 @@ class SuiteConfig(Section):
         None, "a config file for all runs, or in a suite file one each, such as 'ppo_parallel: FILE'"
     )
     overrides: dict[str, Any] = setting({}, "config keys for all runs, such as 'num_envs: 32'")
+
+    @property
+    def cluster(self) -> str | None:
+        """The cluster whose nodes train the runs; a cluster of this machine alone is for the runs that start one."""
+        given = self.overrides.get("cluster")
+        return None if given in (None, "local") else str(given)
+
+    @property
+    def insecure(self) -> bool:
+        """Whether that cluster may be one without a token."""
+        return self.overrides.get("insecure") is True
 
     @property
     def kinds(self) -> list[Kind]:
@@ -181,8 +192,19 @@ def _build_configs(settings: SuiteConfig, source: Sources) -> dict[Kind, Config]
         if kind.is_parallel and (words := division_note(configs[kind], changes)):
             note(f"{kind.label}: {words}")
         want_tensorboard(configs[kind].logging.tensorboard)
-        check_hardware(configs[kind], kind.mode)
+        if settings.cluster and not kind.is_parallel:
+            _check_whole_run(configs[kind], settings)
+        else:
+            check_hardware(configs[kind], kind.mode)
     return configs
+
+
+def _check_whole_run(config: Config, settings: SuiteConfig) -> None:
+    """Refuse a cluster that cannot be used, and what a node would have to decide by itself."""
+    assert settings.cluster is not None
+    check_cluster(settings.cluster, settings.insecure)
+    if config.hardware.device == "auto":
+        raise UsageError("--device auto: the nodes of a cluster may differ; use --device cpu or cuda with --cluster")
 
 
 def _changes(settings: SuiteConfig, source: Sources, kind: Kind, game: str) -> dict[str, tuple[str, Any]]:
