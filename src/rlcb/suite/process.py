@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -9,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from rlcb.errors import ResourceError
-from rlcb.signals import StopRequest, die_with
+from rlcb.signals import CAUGHT, StopRequest, die_with
 from rlcb.suite.log import CommandLog
 
 POLL_SECONDS = 0.5
@@ -88,6 +89,7 @@ if __name__ == "__main__":
     # In the child: PARENT_PID [--cores=…] ARGUMENTS… Replace this program by the command; bond and cores remain.
     parent, *words = sys.argv[1:]
     die_with(int(parent))
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, CAUGHT)  # Ray's processes have Ctrl-C blocked
     if words[0].startswith(_CORES):
         with contextlib.suppress(OSError):  # a core that was taken away meanwhile: results do not depend on it
             os.sched_setaffinity(0, map(int, words.pop(0).removeprefix(_CORES).split(",")))

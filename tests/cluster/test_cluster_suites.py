@@ -1,0 +1,223 @@
+"""Suites whose runs train as a whole on nodes of a real Ray cluster; nodes, drivers and processes are really lost."""
+
+import json
+import os
+import signal
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psutil
+import pytest
+
+from helpers.cluster_runs import Begin, events_of, lines_of, needs_ray, wait_until
+from helpers.clusters import SETTINGS, ours, ray_cluster
+from helpers.equal_runs import assert_equal_runs
+from helpers.processes import ROOT, rlcb, weights
+from rlcb.analysis.suites import SuiteRun
+from rlcb.suite.directory import has_plan, result_of, runs_of, saved_steps, stored
+
+if TYPE_CHECKING:
+    from ray.cluster_utils import Cluster
+
+pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("cluster suites")]
+
+SMALL = ("--num-envs", "8", "--n-steps", "32", "--batch-size", "128", "--n-epochs", "1", "--num-threads", "1")
+SUITE = ("benchmark", "--games", "CartPole-v1", *SMALL, "--tensorboard", "false", "--eval-episodes", "0")
+SEQUENTIAL = (*SUITE, "--modes", "sequential", "--log-interval", "1")
+ROLLOUT = 8 * 32
+ENDLESS = ("--total-timesteps", "1000000000", "--save-interval", "5")
+
+
+@pytest.fixture(scope="module")
+def cluster() -> "Iterator[Cluster]":
+    needs_ray()
+    with ray_cluster(1, 1, 1) as three_nodes:
+        yield three_nodes
+
+
+@pytest.fixture
+def begin(start: Begin, monkeypatch: pytest.MonkeyPatch) -> Begin:
+    """Start a suite that knows the token."""
+    for name, value in SETTINGS.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.chdir(ROOT)
+    return start
+
+
+def suite_runs(output: Path) -> list[SuiteRun]:
+    """The runs of a suite, once it is planned."""
+    return runs_of(stored(output).settings, output) if has_plan(output) else []
+
+
+def suite_events(output: Path) -> list[dict[str, Any]]:
+    file = output / "suite_events.jsonl"
+    return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+
+
+def trainings() -> list[psutil.Process]:
+    """The training processes on the nodes, which do not know the token."""
+    found = []
+    for actor in ours():
+        if "ray::RunActor" in " ".join(actor.info["cmdline"] or ()):
+            found += [child for child in actor.children() if child.cmdline()[2:4] == ["rlcb", "train"]]
+    return found
+
+
+def actors() -> list[psutil.Process]:
+    return [process for process in ours() if "ray::RunActor" in " ".join(process.info["cmdline"] or ())]
+
+
+def scratch_folders() -> set[Path]:
+    return set(Path(tempfile.gettempdir()).glob("rlcb-run-*"))
+
+
+def assert_every_step_once(run: SuiteRun, total: int) -> None:
+    steps = [line["step"] for line in lines_of(run.path)]
+    assert steps == list(range(ROLLOUT, total + 1, ROLLOUT)), run.name
+    assert json.loads((run.path / "training_summary.json").read_text())["total_timesteps"] == total
+
+
+def assert_continued(output: Path) -> None:
+    """No run that had a checkpoint at home was begun anew, and each went on where it had been saved."""
+    for run in suite_runs(output):
+        assert not run.path.with_name(f"{run.path.name}.1").exists(), run.name
+        starts = [event["event"] for event in suite_events(output) if event.get("run") == run.name]
+        resumed = [event["env_steps"] for event in events_of(run.path) if event["event"] == "resumed"]
+        assert len(resumed) <= starts.count("run_resumed"), run.name
+        assert resumed == sorted(resumed)
+
+
+def test_a_lost_node_a_new_one_and_a_killed_driver_change_no_result(begin: Begin, tmp_path: Path) -> None:
+    """Six runs on three nodes; the same suite on this machine gives the same weights and the same history."""
+    needs_ray()
+    there, here, total = tmp_path / "there", tmp_path / "here", 100 * ROLLOUT
+    given = (*SEQUENTIAL, "--seeds", *"123456", "--total-timesteps", str(total), "--save-interval", "10")
+    with ray_cluster(1, 1, 1) as nodes:
+        process = begin(*given, "--cluster", nodes.address, "--output-dir", there)
+        wait_until(lambda: sum(saved_steps(run) > 0 for run in suite_runs(there)) >= 2)
+        nodes.remove_node(next(iter(nodes.worker_nodes)), allow_graceful=False)
+        wait_until(lambda: any(event["event"] == "node_lost" for event in suite_events(there)))
+        nodes.add_node(num_cpus=1, object_store_memory=200 * 2**20)
+        saved = {run: saved_steps(run) for run in suite_runs(there) if not result_of(run)}
+        wait_until(
+            lambda: any(saved_steps(run) > before for run, before in saved.items()) or process.poll() is not None
+        )
+        assert process.poll() is None
+        orphans = trainings()
+        os.kill(process.pid, signal.SIGKILL)
+        assert psutil.wait_procs(orphans, timeout=60)[1] == []
+        assert any(result_of(run) is None for run in suite_runs(there))
+        done = rlcb("benchmark", "--output-dir", there, env=SETTINGS)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert not actors()
+    assert_continued(there)
+    assert any(
+        event["event"] == "resumed" and event["env_steps"] > 0
+        for run in suite_runs(there)
+        for event in events_of(run.path)
+    )
+    assert rlcb(*given, "--output-dir", here).returncode == 0
+    for one, two in zip(suite_runs(there), suite_runs(here), strict=True):
+        assert_every_step_once(one, total)
+        assert weights(one.final_checkpoint) == weights(two.final_checkpoint), one.name
+        assert_equal_runs(one.path, two.path)
+
+
+def test_a_signal_brings_the_last_checkpoint_home_and_status_says_where(
+    cluster: "Cluster", begin: Begin, tmp_path: Path
+) -> None:
+    output = tmp_path / "out"
+    process = begin(*SEQUENTIAL, *ENDLESS, "--seeds", *"1234", "--cluster", cluster.address, "--output-dir", output)
+    wait_until(lambda: sum(saved_steps(run) > 0 for run in suite_runs(output)) == 3)
+    status = json.loads(rlcb("status", output, "--json").stdout)
+    assert [run["state"] for run in status["runs"]] == ["running"] * 3 + ["waiting"]
+    places = {run["where"] for run in status["runs"][:3]}
+    assert len(places) == 3
+    assert all(run["fraction"] is not None and run["fps"] for run in status["runs"][:3])
+    assert f" on {min(places)}" in rlcb("status", output).stdout
+    rlcb("train", "--resume", suite_runs(output)[0].path).assert_one_line_error(2, "in use by another run")
+    there = trainings()
+    assert len(there) == 3
+    os.kill(process.pid, signal.SIGINT)
+    assert f"Continue with: rlcb benchmark --output-dir {output}" in process.communicate(timeout=120)[0]
+    assert process.returncode == 130
+    assert psutil.wait_procs(there, timeout=30)[1] == []
+    assert not actors()
+    runs = suite_runs(output)
+    for run in runs[:3]:
+        summary = json.loads((run.path / "training_summary.json").read_text())
+        assert summary["status"] == "interrupted"
+        assert summary["total_timesteps"] == saved_steps(run) == lines_of(run.path)[-1]["step"]
+        assert json.loads((run.path / "benchmark_metrics.json").read_text())["hardware"]["jobs_beside"] == 2
+    assert not runs[3].path.exists()
+    assert not scratch_folders()
+    # What came home goes on anywhere.
+    run, more = runs[0], saved_steps(runs[0]) + 5 * ROLLOUT
+    done = rlcb("train", "--resume", run.path, "--total-timesteps", str(more))
+    assert done.returncode == 0, done.stderr
+    assert_every_step_once(run, more)
+
+
+def test_a_killed_actor_is_replaced_and_a_failing_run_is_told_with_its_last_lines(
+    cluster: "Cluster", begin: Begin, tmp_path: Path
+) -> None:
+    output, total = tmp_path / "out", 200 * ROLLOUT
+    obstacle = output / "CartPole-v1" / "ppo_sequential" / "seed_2"
+    obstacle.parent.mkdir(parents=True)
+    obstacle.touch()
+    given = ("--seeds", "1", "2", "3", "--total-timesteps", str(total), "--save-interval", "10")
+    process = begin(*SEQUENTIAL, *given, "--cluster", cluster.address, "--output-dir", output)
+    wait_until(lambda: len(trainings()) == 2 and all(saved_steps(suite_runs(output)[n]) > 0 for n in (0, 2)))
+    victim = actors()[0]
+    child = victim.children()[0]
+    victim.kill()
+    assert psutil.wait_procs([child], timeout=30)[1] == []  # nothing goes on that nobody collects
+    out, err = process.communicate(timeout=240)
+    assert process.returncode == 1, out + err
+    assert "seed 2: FAILED" in out
+    lost = [event for event in suite_events(output) if event["event"] == "node_lost"]
+    assert len(lost) == 1
+    assert "died" in lost[0]["reason"]
+    for run in (suite_runs(output)[0], suite_runs(output)[2]):
+        assert result_of(run)
+        assert_every_step_once(run, total)
+    assert_continued(output)
+
+
+def test_parallel_runs_have_the_nodes_to_themselves(cluster: "Cluster", tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    size = ("--seeds", "1", "2", "--num-workers", "2", "--total-timesteps", str(8 * ROLLOUT))
+    done = rlcb(*SUITE, *size, "--cluster", cluster.address, "--output-dir", output, env=SETTINGS)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "a parallel run has all nodes to itself" in done.stdout
+    under_way: set[str] = set()
+    for event in suite_events(output):
+        if event["event"] == "run_started":
+            under_way.add(event["run"])
+            assert len(under_way) == 1 or not any("parallel" in name for name in under_way)
+        elif event["event"] == "run_finished":
+            under_way.remove(event["run"])
+    for run in suite_runs(output):
+        summary = json.loads((run.path / "training_summary.json").read_text())
+        assert ("nodes" in summary) == run.kind.is_parallel
+
+
+def test_what_no_node_has_is_one_line_and_a_dry_run_says_where(cluster: "Cluster", tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    given = (*SEQUENTIAL, "--seeds", *"1234", "--total-timesteps", "512", "--cluster", cluster.address)
+    given = (*given, "--output-dir", str(output))
+    large = rlcb(*given, "--num-threads", "5", env=SETTINGS)
+    large.assert_one_line_error(6, "needs 5 cores", "GB of memory on one node", "the largest one is", "1 core, ")
+    gpu = rlcb(*given, "--device", "cuda", env=SETTINGS)
+    gpu.assert_one_line_error(6, "needs 1 core, a GPU and ", "the largest one is")
+    rlcb(*given, "--device", "auto", env=SETTINGS).assert_one_line_error(2, "--device auto", "cpu or cuda")
+    plan = rlcb(*given, "--dry-run", env=SETTINGS)
+    assert plan.returncode == 0, plan.stderr
+    assert "up to 3 runs at a time; nodes:" in plan.stdout
+    lines = [line for line in plan.stdout.splitlines() if line.startswith("  [")]
+    assert [line.count(" on ") for line in lines] == [3, 1]
+    assert not [path for path in output.rglob("*") if path.is_file()]
+    wrong = rlcb(*SEQUENTIAL, "--total-timesteps", "512", "--cluster", "laptop", "--output-dir", output, env=SETTINGS)
+    wrong.assert_one_line_error(2, "'laptop'", "HOST:PORT")
