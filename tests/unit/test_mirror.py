@@ -145,7 +145,7 @@ def test_a_copying_that_is_killed_at_any_moment_leaves_a_run_that_can_be_resumed
         except Killed:
             assert_resumable(home)
         source.calls, source.between = 10**6, lambda: None
-        Mirror(home, source).update()  # by whoever comes next
+        Mirror(home, source).update(ended=True)  # by whoever comes next
         assert files_in(home) == files_in(node.path)
     assert 0 < whole < 40
 
@@ -223,7 +223,7 @@ def lying(node: Path, **changes: Any) -> RunFiles:
 def test_a_node_cannot_write_outside_of_the_run_nor_fill_the_disk(tmp_path: Path) -> None:
     node, home = Node(tmp_path / "node"), tmp_path / "home"
     home.mkdir()
-    for wrong in ({"name": "../stolen"}, {"size": 2**50}, {"size": -1}):
+    for wrong in ({"name": "../stolen"}, {"size": 2**50}, {"size": -1}):  # before anything is copied
         with pytest.raises(ResourceError, match="refused"):
             Mirror(home, lying(node.path, **wrong)).update()
     assert files_in(home) == {}
@@ -251,7 +251,7 @@ def test_what_is_damaged_on_its_way_is_refused(tmp_path: Path) -> None:
             return piece and replace(piece, data=piece.data + b"x")
 
     with pytest.raises(ResourceError, match="damaged on its way"):
-        Mirror(home, Damaging(node.path)).update()
+        Mirror(home, Damaging(node.path)).update(ended=True)
     assert files_in(home) == {}
     with pytest.raises(OSError, match="damaged on its way"):
         RunFiles(tmp_path / "other").write("a", 0, replace(piece_of(b"abc", 3), data=b"abd"))
@@ -263,6 +263,8 @@ def test_the_end_of_a_run_finds_a_history_that_differs(tmp_path: Path) -> None:
     node.train(500)
     mirror = Mirror(home, RunFiles(node.path))
     mirror.update()
+    assert files_in(home) == {}  # it could not be resumed yet
+    mirror.update(ended=True)
     content = (home / LOG).read_bytes()
     with (home / LOG).open("r+b") as file:
         file.write(b"?")

@@ -68,9 +68,14 @@ class Mirror:
         yield from sorted(self._home.glob(f"logs/*/{HISTORY}"))
         yield from sorted(self._home.glob("checkpoints/*.pt"))
 
-    def update(self) -> None:
-        """Copy what has changed on the node since the last time; files that are replaced meanwhile come later."""
+    def update(self, ended: bool = False) -> None:
+        """Copy what has changed on the node since the last time; files that are replaced meanwhile come later.
+
+        A run that has no checkpoint yet would have to begin anew, so nothing comes home before, unless it has `ended`.
+        """
         listed = {state.name: state for state in self._checked(self._source.listing())}
+        if not ended and not any(map(_is_checkpoint, listed)):
+            return
         for name in sorted(listed, key=_order):
             if listed[name] != self._known.get(name) and self._fetch(name):
                 self._known[name] = listed[name]

@@ -216,7 +216,8 @@ class Room:
 def expected_memory(suite: Suite, run: SuiteRun) -> int:
     """The bytes of memory that a run will take, roughly."""
     config = suite.configs[run.kind].changed("env", name=canonical_env_name(run.game))
-    device = "cuda" if on_gpu(suite, run.kind) else "cpu"
+    # A node's GPU cannot be asked for from here; a run on one takes less of the node's memory than one without.
+    device = "cuda" if suite.settings.cluster is None and on_gpu(suite, run.kind) else "cpu"
     config, plan = make_plan(config.changed("hardware", device=device), run.kind.mode)
     return expected_bytes(config, plan, foreseen_spec(config.env))
 

@@ -101,7 +101,7 @@ class RemoteRun:
             if time.monotonic() - copied >= _COPIES_EVERY:
                 mirror.update()
                 copied = time.monotonic()
-        mirror.update()
+        mirror.update(ended=True)
         mirror.compare()
         return progress.exit_code
 
