@@ -1,8 +1,9 @@
 """A benchmark: a matrix of training runs, then evaluation and report; can be interrupted anywhere and continued."""
 
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, closing, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rlcb.config.load import Given
 from rlcb.config.plan import decided
@@ -26,7 +27,7 @@ from rlcb.suite.directory import (
 from rlcb.suite.display import Display, clock
 from rlcb.suite.gpu_sharing import shared_gpu
 from rlcb.suite.jobs import core_shares, with_threads
-from rlcb.suite.settings import Suite, build_suite
+from rlcb.suite.settings import WHERE, Suite, build_suite, moved
 from rlcb.suite.training import Training
 from rlcb.suite.work import Work
 
@@ -46,7 +47,9 @@ def benchmark(
     """
     stop = StopRequest("every run under way finishes its update and saves, then the suite stops")
     stop.install()
-    wanted = build_suite(file, flags) if file or flags else None
+    where = {key: flags[key][1] for key in WHERE if key in flags}
+    is_continued = has_plan(output) and file is None and set(flags) <= set(WHERE)
+    wanted = build_suite(file, flags) if (file or flags) and not is_continued else None
     if wanted is None and not has_plan(output):
         raise UsageError(
             f"--output-dir {output}: holds no suite to continue; to start one give --suite FILE, --duration HOURS "
@@ -55,9 +58,13 @@ def benchmark(
     again = f"rlcb benchmark --output-dir {output}" + (f" --jobs {jobs}" if jobs else "")
 
     def work() -> int:
-        return _print_plan(output, wanted, stop, jobs) if dry_run else _carry_out(output, wanted, stop, jobs, again)
+        if dry_run:
+            return _print_plan(output, _planned(output, _chosen(output, wanted, where)), stop, jobs)
+        with locked(output):
+            return _carry_out(output, _agreed(output, _chosen(output, wanted, where)), stop, jobs, again)
 
-    if (wanted or stored(output)).settings.cluster is None:
+    cluster = where["cluster"] if "cluster" in where else (wanted or stored(output)).settings.cluster
+    if cluster in (None, "local"):
         return work()
     from rlcb.cluster.connect import guarded
     from rlcb.flags import answered
@@ -70,20 +77,18 @@ def benchmark(
     raise WorkersLost(f"this machine's part of the cluster is gone; continue with: {again}")
 
 
-def _carry_out(output: Path, wanted: Suite | None, stop: StopRequest, jobs: int | str | None, again: str) -> int:
+def _carry_out(output: Path, suite: Suite, stop: StopRequest, jobs: int | str | None, again: str) -> int:
     """Do what is not done yet; `again`: the command that continues."""
-    with locked(output):
-        suite = _agreed(output, wanted)
-        with _cluster_of(suite, output, jobs) as cluster, closing(Display()) as display:
-            stop.install()  # again: should Ray have replaced the signal handlers or caught what they raise
-            stop.begin()  # from here on there are runs to save
-            work = Work(output, suite, stop, display, jobs, cluster)
-            _check(work, cluster)
-            store(output, suite)
-            event(output, "suite_started", unfinished=len(work.unfinished), jobs=work.machines.count)
-            display.line(_banner(work))
-            with shared_gpu(cluster is None and work.jobs.on_gpu and work.jobs.count > 1):
-                return _do(work, again)
+    with _cluster_of(suite, output, jobs) as cluster, closing(Display()) as display:
+        stop.install()  # again: should Ray have replaced the signal handlers or caught what they raise
+        stop.begin()  # from here on there are runs to save
+        work = Work(output, suite, stop, display, jobs, cluster)
+        _check(work, cluster)
+        store(output, suite)
+        event(output, "suite_started", unfinished=len(work.unfinished), jobs=work.machines.count)
+        display.line(_banner(work))
+        with shared_gpu(cluster is None and work.jobs.on_gpu and work.jobs.count > 1):
+            return _do(work, again)
 
 
 def _cluster_of(suite: Suite, output: Path, jobs: int | str | None) -> "AbstractContextManager[Cluster | None]":
@@ -102,17 +107,16 @@ def _check(work: Work, cluster: "Cluster | None") -> None:
         cluster.check_needs(work.unfinished)
 
 
-def _agreed(output: Path, wanted: Suite | None) -> Suite:
-    """The suite stored in the directory, which must equal the one wanted; where there is none, that one."""
-    suite = _planned(output, wanted)
+def _agreed(output: Path, chosen: Suite) -> Suite:
+    """The suite with all that is decided or measured when it begins."""
+    suite = _planned(output, chosen)
     # Measured once, so that all runs of a kind are carried out alike.
     configs = {kind: with_precision(config, kind.mode) for kind, config in suite.configs.items()}
     return Suite(suite.settings, configs)
 
 
-def _planned(output: Path, wanted: Suite | None) -> Suite:
+def _planned(output: Path, suite: Suite) -> Suite:
     """The same before anything is measured, with numbers of workers, and of threads if the suite is a new one."""
-    suite = _chosen(output, wanted)
     here = {kind: decided(config) for kind, config in suite.configs.items() if _is_decided_here(config, kind)}
     suite = Suite(suite.settings, {**suite.configs, **here})
     return suite if has_plan(output) else with_threads(suite, len(core_shares()))
@@ -124,20 +128,22 @@ def _is_decided_here(config: Config, kind: Kind) -> bool:
     return kind.is_parallel and here
 
 
-def _chosen(output: Path, wanted: Suite | None) -> Suite:
-    """The same, with every `auto` of a new suite as it was given."""
+def _chosen(output: Path, wanted: Suite | None, where: Mapping[str, Any]) -> Suite:
+    """The suite stored in the directory, which must equal the one wanted; where there is none, that one.
+
+    `where`: the keys that were given of those that may change.
+    """
     if not has_plan(output):
         assert wanted is not None
         return wanted
-    suite = stored(output)
+    suite = moved(stored(output), where) if where else stored(output)
     if wanted:
         refuse_differences(output, suite, wanted)
     return suite
 
 
-def _print_plan(output: Path, wanted: Suite | None, stop: StopRequest, jobs: int | str | None) -> int:
+def _print_plan(output: Path, suite: Suite, stop: StopRequest, jobs: int | str | None) -> int:
     check_unlocked(output)
-    suite = _planned(output, wanted)
     with _cluster_of(suite, output, jobs) as cluster, closing(Display()) as display:
         work = Work(output, suite, stop, display, jobs, cluster)
         _check(work, cluster)

@@ -1,6 +1,6 @@
 """The settings of a benchmark suite, from its YAML file and flags, and the configuration of each kind of run."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -22,6 +22,7 @@ Sources = dict[str, str]  # setting → where it was given, as a message names i
 _DECIDED = {"name": "games", "seed": "seeds", "duration_hours": "duration_hours", "total_timesteps": "total_timesteps",
             "checkpoint_dir": "--output-dir", "log_dir": "--output-dir"}  # fmt: skip
 PASSED_ON = tuple(key for key in all_keys() if key not in _DECIDED)
+WHERE = ("cluster", "insecure")  # keys that say where runs train, which may change when a suite is continued
 BUDGETS = ("duration_hours", "total_timesteps")
 
 _Several = BeforeValidator(lambda value: value if isinstance(value, list) else [value])
@@ -192,16 +193,27 @@ def _build_configs(settings: SuiteConfig, source: Sources) -> dict[Kind, Config]
         if kind.is_parallel and (words := division_note(configs[kind], changes)):
             note(f"{kind.label}: {words}")
         want_tensorboard(configs[kind].logging.tensorboard)
-        if settings.cluster and not kind.is_parallel:
-            _check_whole_run(configs[kind], settings)
-        else:
-            check_hardware(configs[kind], kind.mode)
+        _check_machines(kind, configs[kind], settings)
     return configs
 
 
-def _check_whole_run(config: Config, settings: SuiteConfig) -> None:
-    """Refuse a cluster that cannot be used, and what a node would have to decide by itself."""
-    assert settings.cluster is not None
+def moved(suite: Suite, where: Mapping[str, Any]) -> Suite:
+    """The same suite on another cluster, or on this machine; `where`: the keys that say so with their values."""
+    settings = suite.settings.model_copy(update={"overrides": {**suite.settings.overrides, **where}})
+    configs = {
+        kind: config.changed("parallel", **where) if kind.is_parallel else config
+        for kind, config in suite.configs.items()
+    }
+    for kind, config in configs.items():
+        _check_machines(kind, config, settings)
+    return Suite(settings, configs)
+
+
+def _check_machines(kind: Kind, config: Config, settings: SuiteConfig) -> None:
+    """Refuse a GPU or a cluster that cannot be used, and what a node would have to decide by itself."""
+    if settings.cluster is None or kind.is_parallel:
+        check_hardware(config, kind.mode)
+        return
     check_cluster(settings.cluster, settings.insecure)
     if config.hardware.device == "auto":
         raise UsageError("--device auto: the nodes of a cluster may differ; use --device cpu or cuda with --cluster")
