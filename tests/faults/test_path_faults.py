@@ -20,7 +20,7 @@ from rlcb.config.registry import Kind
 from rlcb.errors import ResourceError, UsageError
 from rlcb.files import Appender, open_regular, read_regular, take_lock, try_lock
 from rlcb.suite.directory import in_use, result_of
-from rlcb.suite.work import is_evaluated
+from rlcb.suite.evaluation import is_evaluated
 
 SECONDS = 100.0  # a command that waits for a writer waits for ever
 HUGE = 2**40

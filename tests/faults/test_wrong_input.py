@@ -25,8 +25,8 @@ from rlcb.errors import UsageError
 from rlcb.report.compare import comparison_csv, runs_csv
 from rlcb.report.csv_text import csv_text
 from rlcb.suite.directory import result_of, store, stored
+from rlcb.suite.evaluation import is_evaluated
 from rlcb.suite.settings import build_suite
-from rlcb.suite.work import is_evaluated
 
 pytestmark = pytest.mark.xdist_group("wrong input")
 

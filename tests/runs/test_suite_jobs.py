@@ -66,6 +66,25 @@ def test_eight_runs_give_the_same_weights_side_by_side_and_one_after_the_other(t
     assert hardware(suite_runs(together)[0])["jobs_beside"] >= 1
 
 
+def test_evaluations_run_side_by_side_and_give_what_they_give_one_after_the_other(tmp_path: Path) -> None:
+    settings = (*CARTPOLE, "--modes", "sequential", "--seeds", "1", "2", "3", "--total-timesteps", "1024")
+    found = []
+    for name, jobs in (("together", ()), ("alone", ("--jobs", "1"))):
+        output = tmp_path / name
+        done = rlcb(*settings, "--eval-episodes", "5", *jobs, "--output-dir", output)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert sum("evaluation of" in line and ": finished (" in line for line in done.stdout.splitlines()) == 3
+        files = [run.path / "checkpoints" / "ppo_sequential_final_evaluation.json" for run in suite_runs(output)]
+        evaluated = [json.loads(file.read_text()) for file in files]
+        found.append([[entry["rewards"] for entry in one["evaluations"]] for one in evaluated])
+        for run in suite_runs(output):  # again with three left to do
+            (run.path / "checkpoints" / "ppo_sequential_final_evaluation.json").unlink()
+        again = rlcb("benchmark", "--output-dir", output, *jobs)
+        assert again.returncode == 0, again.stdout + again.stderr
+        assert all(file.is_file() for file in files)
+    assert found[0] == found[1]
+
+
 def test_a_killed_suite_goes_on_and_what_shared_the_machine_stays_marked(start: Start, tmp_path: Path) -> None:
     output = tmp_path / "out"
     settings = (*FOUR, "--total-timesteps", "20480", "--save-interval", "5", "--output-dir", output)

@@ -9,7 +9,7 @@ import pytest
 from helpers.processes import ROOT, TINY, rlcb
 from rlcb.config.registry import Kind
 from rlcb.suite.directory import result_of, runs_of, stored
-from rlcb.suite.work import is_evaluated
+from rlcb.suite.evaluation import is_evaluated
 
 # One worker: what is tested here is the suite, and each more would have to load torch too.
 CARTPOLE = ("--games", "CartPole-v1", *TINY, "--num-workers", "1", "--tensorboard", "false")

@@ -15,8 +15,8 @@ from rlcb.config.registry import ALGORITHMS, Kind
 from rlcb.errors import ResourceError, UsageError
 from rlcb.suite.directory import check_room, refuse_differences, runs_of, store, stored
 from rlcb.suite.display import Display, clock
+from rlcb.suite.evaluation import is_evaluated
 from rlcb.suite.settings import SuiteConfig, build_suite
-from rlcb.suite.work import is_evaluated
 
 
 @pytest.fixture(autouse=True)

@@ -25,6 +25,7 @@ from rlcb.suite.directory import (
     stored,
 )
 from rlcb.suite.display import Display, clock
+from rlcb.suite.evaluation import Evaluations
 from rlcb.suite.gpu_sharing import shared_gpu
 from rlcb.suite.jobs import core_shares, with_threads
 from rlcb.suite.settings import WHERE, Suite, build_suite, moved
@@ -88,7 +89,7 @@ def _carry_out(output: Path, suite: Suite, stop: StopRequest, jobs: int | str | 
         event(output, "suite_started", unfinished=len(work.unfinished), jobs=work.machines.count)
         display.line(_banner(work))
         with shared_gpu(cluster is None and work.jobs.on_gpu and work.jobs.count > 1):
-            return _do(work, again)
+            return _do(work, jobs, again)
 
 
 def _cluster_of(suite: Suite, output: Path, jobs: int | str | None) -> "AbstractContextManager[Cluster | None]":
@@ -161,12 +162,12 @@ def _banner(work: Work) -> str:
     return filled("suite_banner.txt", work=work, time_left="" if left is None else clock(left))
 
 
-def _do(work: Work, again: str) -> int:
+def _do(work: Work, jobs: int | str | None, again: str) -> int:
     """Train, evaluate, report; failures are reported together at the end. `again`: the command that continues."""
     stop, display = work.stop, work.display
     Training(work).train()
     if stop.signal is None:
-        work.evaluate()
+        Evaluations(work, jobs if isinstance(jobs, int) else None).evaluate()
     report = work.report() if work.results and stop.signal is None else None
     if stop.signal is not None:
         event(work.output, "suite_interrupted", signal=stop.signal)

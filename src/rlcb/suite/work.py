@@ -1,20 +1,13 @@
-"""The work of a suite: which runs there are and which are done, an evaluation of each, the report."""
+"""The work of a suite: which runs there are and which are done, how long the rest will take, the report."""
 
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
 
-from rlcb.analysis.evaluations import evaluations_in
 from rlcb.analysis.suites import SuiteRun
-from rlcb.analysis.untrusted import read_object
-from rlcb.config.schema import Config
-from rlcb.envs.families import canonical_env_name, family_of
-from rlcb.errors import UsageError
-from rlcb.files import sha256_of
-from rlcb.run.directory import LARGEST_CHECKPOINT
 from rlcb.signals import StopRequest
-from rlcb.suite.directory import event, result_of, runs_of
+from rlcb.suite.directory import result_of, runs_of
 from rlcb.suite.display import Display, clock
 from rlcb.suite.jobs import core_shares, plan_jobs
 from rlcb.suite.machines import Machines, ThisMachine
@@ -74,31 +67,6 @@ class Work:
         rests = self.suite.settings.cool_down * max(len(runs) - 1, 0) / self.machines.count
         return max(divided + rests, *known, 0.0)
 
-    def evaluate(self) -> None:
-        """Evaluate the final checkpoint of every finished run that is not evaluated yet."""
-        episodes = self.suite.settings.eval_episodes
-        runs = [run for run in self.runs if run in self.results]
-        configs = self.suite.configs
-        todo = [run for run in runs if episodes and not is_evaluated(run, configs[run.kind], episodes)]
-        if runs and episodes and len(todo) < len(runs):
-            self.display.line(f"Evaluated already: {len(runs) - len(todo)} of {len(runs)} runs")
-        begun = time.monotonic()
-        for number, run in enumerate(todo, 1):
-            if self.stop.signal is not None:
-                return
-            label = f"[{number}/{len(todo)}] evaluation of {run.name}"
-            levels = "both" if len(_levels(configs[run.kind], run.game)) > 1 else "train"
-            command = ("evaluate", "--checkpoint", run.final_checkpoint, "--levels", levels)
-            child = Child((*command, "--num-episodes", str(episodes)), run.log)
-            reason = self._wait_for(child, "Evaluation", (number - 1) / len(todo), label)
-            left = (time.monotonic() - begun) / number * (len(todo) - number)
-            if reason is None:
-                self.display.line(f"{label}: finished ({self.times(left)})")
-            elif self.stop.signal is None:
-                self.failures[f"evaluation of {run.name}"] = reason
-                event(self.output, "evaluation_failed", run=run.name, reason=reason)
-                self.display.line(f"{label}: FAILED, {reason} ({self.times(left)})")
-
     def report(self) -> Path | None:
         """Compare the finished runs and write the report; returns its most readable file."""
         folder = self.output / "report"
@@ -127,25 +95,3 @@ class Work:
     def times(self, left: float | None) -> str:
         """Elapsed and remaining time, for people."""
         return f"{self._elapsed()}, " + ("time left not known yet" if left is None else f"about {clock(left)} left")
-
-
-def _levels(config: Config, game: str) -> tuple[str, ...]:
-    """What to evaluate on: also unseen levels, where there are any."""
-    return ("train", "unseen") if family_of(game).has_levels and config.env.num_levels else ("train",)
-
-
-def is_evaluated(run: SuiteRun, config: Config, episodes: int) -> bool:
-    """Whether the final checkpoint, identified by its hash, was evaluated on all the levels that it should be."""
-    file = run.final_checkpoint.with_name(f"{run.final_checkpoint.stem}_evaluation.json")
-    try:
-        known = read_object(file)
-        digest = sha256_of(run.final_checkpoint, LARGEST_CHECKPOINT)
-    except (OSError, UsageError):
-        return False
-    name = canonical_env_name(run.game)
-    done = {
-        entry.levels
-        for entry in evaluations_in(known)
-        if entry and (entry.env, entry.policy) == (name, "sampled") and entry.complete and entry.episodes >= episodes
-    }
-    return known.get("checkpoint_sha256") == digest and done.issuperset(_levels(config, run.game))
