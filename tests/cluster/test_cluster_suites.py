@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 import pytest
 
-from helpers.cluster_runs import Begin, events_of, lines_of, needs_ray, wait_until
+from helpers.cluster_runs import Begin, ended, events_of, lines_of, needs_ray, wait_until
 from helpers.clusters import SETTINGS, ours, ray_cluster
 from helpers.equal_runs import assert_equal_runs
 from helpers.processes import ROOT, rlcb, weights
@@ -223,3 +223,35 @@ def test_what_no_node_has_is_one_line_and_a_dry_run_says_where(cluster: "Cluster
     assert not has_plan(refused)
     wrong = rlcb(*SEQUENTIAL, "--total-timesteps", "512", "--cluster", "laptop", "--output-dir", output, env=SETTINGS)
     wrong.assert_one_line_error(2, "'laptop'", "HOST:PORT")
+
+
+def test_a_node_with_other_versions_is_left_out_and_a_lost_head_ends_the_suite_which_goes_on_here(
+    begin: Begin, tmp_path: Path
+) -> None:
+    needs_ray()
+    output, total = tmp_path / "out", 300 * ROLLOUT
+    pretend = "import importlib.metadata as m\nreal = m.version\n"
+    pretend += "m.version = lambda name: '0.1' if name == 'gymnasium' else real(name)\n"
+    (tmp_path / "sitecustomize.py").write_text(pretend)
+    search = os.pathsep.join(filter(None, (str(tmp_path), os.environ.get("PYTHONPATH"))))
+    given = ("--seeds", "1", "2", "--total-timesteps", str(total), "--save-interval", "10")
+    with ray_cluster(1) as nodes:
+        nodes.add_node(num_cpus=2, object_store_memory=200 * 2**20, env_vars={"PYTHONPATH": search})
+        process = begin(*SEQUENTIAL, *given, "--cluster", nodes.address, "--output-dir", output)
+        wait_until(lambda: any(saved_steps(run) > 0 for run in suite_runs(output)))
+        there = trainings()
+        assert len(there) == 1
+        nodes.head_node.kill_gcs_server()
+        error = ended(process, 4)
+    assert psutil.wait_procs(there, timeout=30)[1] == []
+    lost = [event["reason"] for event in suite_events(output) if event["event"] == "node_lost"]
+    assert lost
+    assert all("it has gymnasium 0.1, this machine " in reason for reason in lost)
+    assert error.count("note: no run is started on ") == 1
+    assert f"continue with: rlcb benchmark --output-dir {output}" in error
+    assert "Traceback" not in error
+    done = rlcb("benchmark", "--output-dir", output, "--cluster", "null")
+    assert done.returncode == 0, done.stdout + done.stderr
+    for run in suite_runs(output):
+        assert_every_step_once(run, total)
+    assert_continued(output)

@@ -1,6 +1,8 @@
 """A run on a node, seen from home: calls of its Ray actor that end with an answer or with the loss of the node."""
 
 import contextlib
+import math
+import time
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -16,6 +18,7 @@ from rlcb.cluster.watch import ClusterWatch
 from rlcb.errors import ResourceError
 
 _LOOKS_EVERY = 1.0  # seconds between looks whether the node is still there, while it does not answer
+_ANSWERS_WITHIN = 60.0  # seconds; a node that is frozen still takes connections
 _TO_CLOSE = 5.0  # seconds
 Answer = TypeVar("Answer")
 
@@ -34,8 +37,9 @@ class RunHandle:
         options: dict[str, Any] = {"num_cpus": need.cores, "num_gpus": need.gpus, "memory": need.memory}
         self._actor = RunActor.options(scheduling_strategy=where, **options).remote(versions())  # type: ignore[attr-defined]
 
-    def _ask(self, call: Callable[..., Any], *arguments: object) -> Any:
-        """Call a method of the actor; NodeLost if no answer will come."""
+    def _ask(self, call: Callable[..., Any], *arguments: object, patience: float = _ANSWERS_WITHIN) -> Any:
+        """Call a method of the actor; NodeLost if no answer will come, or none has for so many seconds."""
+        asked = time.monotonic()
         try:
             answer = call.remote(*arguments)  # type: ignore[attr-defined]
             while True:
@@ -45,6 +49,8 @@ class RunHandle:
                     raise NodeLost(self._watch.lost)
                 if self._node.door in self._watch.unreachable:
                     raise NodeLost(f"{self._node.name} has not answered for {self._watch.patience:g} s")
+                if time.monotonic() - asked > patience:
+                    raise NodeLost(f"the run's process on {self._node.name} has not answered for {patience:g} s")
                 if self._given_up():
                     raise NodeLost(f"{self._node.name} was not waited for")
         except RayTaskError as error:
@@ -55,8 +61,8 @@ class RunHandle:
             raise NodeLost(f"{self._node.name}: {' '.join(str(error).split())[-200:]}") from None
 
     def welcome(self) -> Welcome:
-        """Wait until the actor is there."""
-        found: Welcome = self._ask(self._actor.welcome)
+        """Wait until the actor is there, however long the node has no room for it."""
+        found: Welcome = self._ask(self._actor.welcome, patience=math.inf)
         return found
 
     def begin(self, module: str, words: Sequence[str], config: bytes, variables: dict[str, str]) -> None:
