@@ -56,6 +56,15 @@ def suite_events(output: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
 
 
+def under_way(output: Path) -> dict[SuiteRun, str]:
+    """The runs that were started and have not ended, each with its node."""
+    last = {event["run"]: event for event in suite_events(output) if "run" in event}
+    started = [
+        run for run in suite_runs(output) if last.get(run.name, {}).get("event") in ("run_started", "run_resumed")
+    ]
+    return {run: last[run.name]["node"] for run in started}
+
+
 def trainings() -> list[psutil.Process]:
     """The training processes on the nodes, which do not know the token."""
     found = []
@@ -92,19 +101,23 @@ def assert_continued(output: Path) -> None:
 def test_a_lost_node_a_new_one_and_a_killed_driver_change_no_result(begin: Begin, tmp_path: Path) -> None:
     """Four runs on three nodes; the same suite on this machine gives the same weights and the same history."""
     needs_ray()
-    there, here, total = tmp_path / "there", tmp_path / "here", 100 * ROLLOUT
+    there, here, total = tmp_path / "there", tmp_path / "here", 300 * ROLLOUT
     given = (*SEQUENTIAL, "--seeds", *"1234", "--total-timesteps", str(total), "--save-interval", "10")
     with ray_cluster(1, 1, 1) as nodes:
         process = begin(*given, "--cluster", nodes.address, "--output-dir", there)
-        wait_until(lambda: sum(saved_steps(run) > 0 for run in suite_runs(there)) >= 2)
-        nodes.remove_node(next(iter(nodes.worker_nodes)), allow_graceful=False)
+        victims: list[Any] = []
+
+        def choose_victim() -> bool:
+            """A node, not the head's, with a run under way that has a checkpoint at home."""
+            saved = [where for run, where in under_way(there).items() if saved_steps(run) > 0]
+            victims.extend(node for node in nodes.worker_nodes if any(node.node_id[:6] in where for where in saved))
+            return bool(victims)
+
+        wait_until(choose_victim)
+        nodes.remove_node(victims[0], allow_graceful=False)
         wait_until(lambda: any(event["event"] == "node_lost" for event in suite_events(there)))
         nodes.add_node(num_cpus=1, object_store_memory=200 * 2**20)
-        saved = {run: saved_steps(run) for run in suite_runs(there) if not result_of(run)}
-        wait_until(
-            lambda: any(saved_steps(run) > before for run, before in saved.items()) or process.poll() is not None
-        )
-        assert process.poll() is None
+        wait_until(lambda: any(saved_steps(run) > 0 for run in under_way(there)))
         orphans = trainings()
         os.kill(process.pid, signal.SIGKILL)
         assert psutil.wait_procs(orphans, timeout=60)[1] == []
@@ -245,8 +258,7 @@ def test_a_node_with_other_versions_is_left_out_and_a_lost_head_ends_the_suite_w
         error = ended(process, 4)
     assert psutil.wait_procs(there, timeout=30)[1] == []
     lost = [event["reason"] for event in suite_events(output) if event["event"] == "node_lost"]
-    assert lost
-    assert all("it has gymnasium 0.1, this machine " in reason for reason in lost)
+    assert any("it has gymnasium 0.1, this machine " in reason for reason in lost)
     assert error.count("note: no run is started on ") == 1
     assert f"continue with: rlcb benchmark --output-dir {output}" in error
     assert "Traceback" not in error

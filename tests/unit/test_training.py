@@ -10,10 +10,12 @@ import pytest
 from helpers.processes import ROOT
 from helpers.run_directories import write_run
 from rlcb.analysis.suites import SuiteRun
+from rlcb.errors import UsageError
 from rlcb.signals import StopRequest
+from rlcb.suite.directory import store, stored
 from rlcb.suite.display import Display
 from rlcb.suite.machines import Machines, UnderWay
-from rlcb.suite.settings import build_suite
+from rlcb.suite.settings import build_suite, moved
 from rlcb.suite.training import Training
 from rlcb.suite.work import Work
 
@@ -122,3 +124,25 @@ def test_a_run_that_loses_ten_nodes_is_given_up(tmp_path: Path, monkeypatch: pyt
 def test_nodes_that_cannot_be_used_are_not_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     machines = Unreliable(*["refused"] * 20, "finished")
     assert outcome(tmp_path / "out", machines, monkeypatch) == {}
+
+
+def test_where_a_suite_trains_may_change_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setenv("RAY_AUTH_TOKEN", "0" * 32)
+    given = {"games": ["CartPole-v1"], "total_timesteps": 4096, "num_workers": 2, "cluster": "10.0.0.1:6379"}
+    suite = build_suite(None, {key: (f"--{key}", value) for key, value in given.items()})
+    sequential, parallel = suite.configs.values()
+    assert suite.settings.cluster == "10.0.0.1:6379"
+    assert (sequential.parallel.cluster, parallel.parallel.cluster) == (None, "10.0.0.1:6379")
+    store(tmp_path, suite)
+    here = moved(stored(tmp_path), {"cluster": None})
+    assert here.settings.cluster is None
+    assert [config.parallel.cluster for config in here.configs.values()] == [None, None]
+    other = moved(here, {"cluster": "10.0.0.2:6379", "insecure": True})
+    assert (other.settings.cluster, other.settings.insecure) == ("10.0.0.2:6379", True)
+    back = moved(other, {"cluster": "10.0.0.1:6379", "insecure": False})
+    assert back.configs == suite.configs
+    with pytest.raises(UsageError, match="HOST:PORT"):
+        moved(here, {"cluster": "laptop"})
+    local = build_suite(None, {key: (f"--{key}", value) for key, value in {**given, "cluster": "local"}.items()})
+    assert local.settings.cluster is None  # for the parallel runs alone

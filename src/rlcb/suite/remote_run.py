@@ -16,7 +16,7 @@ from rlcb.signals import StopRequest
 from rlcb.suite.log import CommandLog
 from rlcb.suite.process import MODULE
 
-_COPIES_EVERY = 3.0  # seconds between two copies of what has changed
+_COPIES_AFTER = (0.5, 3.0)  # seconds between two copies of what has changed: a fifth of the time so far, within these
 _LOOKS_EVERY = 0.5  # seconds for which the node waits for the end of the training before it answers
 
 
@@ -88,7 +88,8 @@ class RemoteRun:
             raise NodeLost("the suite was interrupted")
         self._began_there = True
         self._handle.begin(MODULE, self._words(welcome.folder), self._config, self._variables)
-        told, position, copied = False, 0, time.monotonic()
+        begun = copied = time.monotonic()
+        told, position = False, 0
         while True:
             if self._signal is not None and not told:
                 self._handle.stop(self._signal)
@@ -98,7 +99,7 @@ class RemoteRun:
             position += len(progress.printed)
             if progress.exit_code is not None and not progress.printed:
                 break
-            if time.monotonic() - copied >= _COPIES_EVERY:
+            if time.monotonic() - copied >= min(max(0.2 * (copied - begun), _COPIES_AFTER[0]), _COPIES_AFTER[1]):
                 mirror.update()
                 copied = time.monotonic()
         mirror.update(ended=True)
