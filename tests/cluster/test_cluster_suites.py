@@ -2,8 +2,8 @@
 
 import json
 import os
+import re
 import signal
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -78,8 +78,9 @@ def actors() -> list[psutil.Process]:
     return [process for process in ours() if "ray::RunActor" in " ".join(process.info["cmdline"] or ())]
 
 
-def scratch_folders() -> set[Path]:
-    return set(Path(tempfile.gettempdir()).glob("rlcb-run-*"))
+def folder_on_node(run: SuiteRun) -> Path:
+    """Where a run was trained, as it said itself."""
+    return Path(re.findall(r"^Output: (.*)/run$", run.log.read_text(), re.MULTILINE)[-1])
 
 
 def assert_every_step_once(run: SuiteRun, total: int) -> None:
@@ -165,7 +166,7 @@ def test_a_signal_brings_the_last_checkpoint_home_and_status_says_where(
         assert summary["total_timesteps"] == saved_steps(run) == lines_of(run.path)[-1]["step"]
         assert json.loads((run.path / "benchmark_metrics.json").read_text())["hardware"]["jobs_beside"] == 2
     assert not runs[3].path.exists()
-    assert not scratch_folders()
+    assert not any(folder_on_node(run).exists() for run in runs[:3])
     # What came home goes on anywhere.
     run, more = runs[0], saved_steps(runs[0]) + 5 * ROLLOUT
     done = rlcb("train", "--resume", run.path, "--total-timesteps", str(more))

@@ -25,7 +25,7 @@ Ending = str  # lost, refused, saved (a checkpoint, then lost) or finished
 class Ended:
     """A run on a machine that ends at once."""
 
-    where, seconds = "a node", 1.0
+    where, seconds, resumed = "a node", 1.0, False
 
     def __init__(self, ending: Ending):
         self.lost = "" if ending == "finished" else "a node died"
@@ -55,8 +55,9 @@ class Unreliable(Machines):
     def at_once(self, run: SuiteRun) -> int:
         return 1
 
-    def start(self, run: SuiteRun, resumed: bool, others: Sequence[SuiteRun]) -> UnderWay | None:
+    def start(self, run: SuiteRun, unfinished: Sequence[SuiteRun]) -> UnderWay | None:
         assert not self._there
+        assert run in unfinished
         self.starts, self._there, ending = self.starts + 1, True, self.endings.pop(0)
         if ending == "saved":
             folder = run.path / "checkpoints"

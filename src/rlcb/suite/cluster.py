@@ -22,7 +22,7 @@ from rlcb.cluster.watch import ClusterWatch, door_of
 from rlcb.console import note
 from rlcb.errors import ResourceError, WorkersLost
 from rlcb.hardware import BESIDE_VARIABLE
-from rlcb.suite.directory import config_path
+from rlcb.suite.directory import config_path, resumable
 from rlcb.suite.jobs import expected_memory, on_gpu
 from rlcb.suite.machines import Machines, UnderWay, train_words
 from rlcb.suite.process import Child
@@ -67,6 +67,7 @@ class Cluster(Machines):
         self._refused: dict[str, str] = {}  # node → why no run is started there
         self._avoided: dict[str, float] = {}  # node that a run was lost with → when
         self._needs: dict[tuple[str, str], Need] = {}
+        self._without_room: set[Need] = set()  # that no node has now; most runs of a suite need the same
 
     def close(self) -> None:
         """Look at the nodes no more."""
@@ -160,34 +161,41 @@ class Cluster(Machines):
 
     # Runs
 
-    def start(self, run: SuiteRun, resumed: bool, others: Sequence[SuiteRun]) -> UnderWay | None:
+    def start(self, run: SuiteRun, unfinished: Sequence[SuiteRun]) -> UnderWay | None:
         """Start or resume a run on the node with the most free cores, or a parallel one on all of them."""
         if self._spanning or (self._limit and len(self._taken) >= self._limit):
             return None
         if run.kind.is_parallel:
-            return self._start_spanning(run, resumed) if not self._taken else None
-        need, nodes = self.need_of(run), self._usable()
+            return self._start_spanning(run) if not self._taken else None
+        need = self.need_of(run)
+        if need in self._without_room:
+            return None
+        nodes = self._usable()
         node = node_for(need, nodes, self._free(nodes))
         if node is None:
+            self._without_room.add(need)
             if not self._taken:
                 self.shortage = f"Cluster: no node has {need} free, which {run.name} needs; waiting for one"
             return None
+        resumed = resumable(run)
 
         def words(folder: Path) -> list[str]:
             command = train_words(run, self._suite, folder / CONFIG, folder / RUN, resumed)
             return [*command, *(["--num-threads", str(int(node.cores))] if need.cores is None else [])]
 
-        variables = {BESIDE_VARIABLE: str(self._beside(run, node, others))}
+        variables = {BESIDE_VARIABLE: str(self._beside(run, node, unfinished))}
         text = self._suite.configs[run.kind].to_yaml().encode()
         remote = RemoteRun(run, node, need.on(node), resumed, words, text, variables, self._watch)
         self._taken[run] = _Taken(node, need.on(node), remote)
         return remote
 
-    def _start_spanning(self, run: SuiteRun, resumed: bool) -> UnderWay:
+    def _start_spanning(self, run: SuiteRun) -> UnderWay:
         """Start a parallel run, whose process is here and whose workers are on the nodes."""
+        resumed = resumable(run)
         words = train_words(run, self._suite, config_path(self._output, run.kind), run.path, resumed)
         child = Child(words, run.log)
-        child.where, self._spanning = _SPANNING, run
+        child.where, child.resumed = _SPANNING, resumed
+        self._spanning = run
         return child
 
     def _usable(self) -> dict[str, Node]:
@@ -195,11 +203,15 @@ class Cluster(Machines):
         since = time.monotonic() - _AVOIDED_FOR
         return {name: node for name, node in self.nodes().items() if self._avoided.get(name, since) <= since}
 
-    def _beside(self, run: SuiteRun, node: Node, others: Sequence[SuiteRun]) -> int:
+    def _beside(self, run: SuiteRun, node: Node, unfinished: Sequence[SuiteRun]) -> int:
         """The most of the other runs that can be on the same machine at the same time."""
         cores = sum(other.cores for other in self.nodes().values() if other.host == node.host)
         cores -= self.need_of(run).on(node).cores or 0
-        needs = [self.need_of(other).on(node).cores or 1 for other in others if not other.kind.is_parallel]
+        needs = [
+            self.need_of(other).on(node).cores or 1
+            for other in unfinished
+            if other != run and not other.kind.is_parallel
+        ]
         most = min(len(needs), self._limit - 1 if self._limit else len(needs))
         return min(int(cores // min(needs)), most) if needs else 0
 
@@ -216,7 +228,8 @@ class Cluster(Machines):
             self._avoided[taken.node.id] = time.monotonic()
 
     def check(self) -> None:
-        """Raise WorkersLost if the cluster is gone, or none of its nodes can be used."""
+        """Look at the nodes anew; raise WorkersLost if the cluster is gone, or none of its nodes can be used."""
+        self._without_room.clear()
         if self._watch.lost:
             raise WorkersLost(f"{self._watch.lost}; continue with: rlcb benchmark --output-dir {self._output}")
         if self._refused and not self._taken and not self.nodes():

@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Protocol
 
 from rlcb.analysis.suites import SuiteRun
+from rlcb.errors import ResourceError
 from rlcb.hardware import BESIDE_VARIABLE, CORES_VARIABLE
 from rlcb.signals import StopRequest
-from rlcb.suite.directory import config_path
+from rlcb.suite.directory import config_path, resumable
 from rlcb.suite.jobs import JobPlan, Room, waves
 from rlcb.suite.process import Child
 from rlcb.suite.settings import Suite
@@ -20,6 +21,10 @@ class UnderWay(Protocol):
     @property
     def where(self) -> str:
         """The node; empty for this machine."""
+
+    @property
+    def resumed(self) -> bool:
+        """Whether it goes on from a checkpoint."""
 
     @property
     def lost(self) -> str:
@@ -61,8 +66,11 @@ class Machines(ABC):
         """How many runs like this one can be under way at a time."""
 
     @abstractmethod
-    def start(self, run: SuiteRun, resumed: bool, others: Sequence[SuiteRun]) -> UnderWay | None:
-        """Start or resume a run; None if there is no room for it now. `others`: those under way and those waiting."""
+    def start(self, run: SuiteRun, unfinished: Sequence[SuiteRun]) -> UnderWay | None:
+        """Start a run, or resume it where an earlier start left a checkpoint; None if there is no room for it now.
+
+        `unfinished`: all runs under way and waiting, this one among them.
+        """
 
     @abstractmethod
     def leave(self, run: SuiteRun) -> None:
@@ -70,7 +78,7 @@ class Machines(ABC):
 
     @abstractmethod
     def check(self) -> None:
-        """Raise WorkersLost if nothing can be started any more."""
+        """Look at what there is, before runs are started; raise WorkersLost if nothing can be any more."""
 
     @abstractmethod
     def description(self) -> list[str]:
@@ -97,22 +105,25 @@ class ThisMachine(Machines):
         """How many runs like this one can be under way at a time."""
         return self._plan.at_once(run)
 
-    def start(self, run: SuiteRun, resumed: bool, others: Sequence[SuiteRun]) -> UnderWay | None:
+    def start(self, run: SuiteRun, unfinished: Sequence[SuiteRun]) -> UnderWay | None:
         """Start or resume a run as a child process on cores of its own."""
         cores = self._room.take(run)
         self.shortage = self._room.shortage
         if not cores:
             return None
-        plan = self._plan
-        variables = {BESIDE_VARIABLE: str(plan.beside(run, others)), CORES_VARIABLE: str(len(plan.shares))}
+        plan, resumed = self._plan, resumable(run)
+        beside = plan.beside(run, [other for other in unfinished if other != run])
+        variables = {BESIDE_VARIABLE: str(beside), CORES_VARIABLE: str(len(plan.shares))}
         words = train_words(run, self._suite, config_path(self._output, run.kind), run.path, resumed)
         if run.kind in plan.threads:
             words += ["--num-threads", str(plan.threads[run.kind])]
         try:
-            return Child(words, run.log, cores if len(cores) < sum(map(len, plan.shares)) else (), variables)
-        except Exception:
+            child = Child(words, run.log, cores if len(cores) < sum(map(len, plan.shares)) else (), variables)
+        except ResourceError:
             self._room.leave(run)
             raise
+        child.resumed = resumed
+        return child
 
     def leave(self, run: SuiteRun) -> None:
         """A run has ended."""

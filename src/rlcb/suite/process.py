@@ -22,6 +22,7 @@ class Child:
     """A running `rlcb …`; what it prints is appended to a log file."""
 
     where, lost, refused = "", "", ""  # on this machine, which is never lost
+    resumed = False  # whether it goes on with a run, if it trains one
 
     def __init__(
         self,

@@ -39,7 +39,7 @@ class RemoteRun:
     ):
         """`words`: the training's command, for a folder on the node; `config`: its config file."""
         self.where, self.lost, self.refused = node.name, "", ""  # the last: what makes the node unusable
-        self._run, self._node, self._resumed = run, node, resumed
+        self._run, self._node, self.resumed = run, node, resumed
         self._words, self._config, self._variables = words, config, variables
         self._signal: int | None = None
         self._code: int | None = None
@@ -82,7 +82,7 @@ class RemoteRun:
             self.refused = self.lost = f"{self._node.name}: {welcome.problem}"
             return None
         mirror = Mirror(self._run.path, self._handle)
-        if self._resumed:
+        if self.resumed:
             mirror.send()
         if self._is_given_up():
             raise NodeLost("the suite was interrupted")

@@ -71,23 +71,22 @@ class Training:
 
     def _start_what_fits(self) -> None:
         """Start every run, in order, that there is room for; a later one may fit where an earlier one does not."""
+        unfinished = [*self._jobs, *self._waiting]
         for run in list(self._waiting):
             now = time.monotonic()
             if self._stop.signal is not None or now < self._next_start:
                 return
-            if in_use(run) and now < self._begun + _GONE_SECONDS:
+            if now < self._begun + _GONE_SECONDS and in_use(run):
                 continue  # the training of a suite that was killed is about to end
-            self._start(run)
+            self._start(run, unfinished)
         if self._machines.shortage and not self._said_shortage:
             self._said_shortage = True
             self._display.line(self._machines.shortage)
 
-    def _start(self, run: SuiteRun) -> None:
-        """Start a run, or resume it where an earlier start left a checkpoint, if there is room for it."""
-        resumed, steps, expected = resumable(run), _steps_of(run), self._work.expected_seconds(run)
-        others = [other for other in (*self._jobs, *self._waiting) if other != run]
+    def _start(self, run: SuiteRun, unfinished: list[SuiteRun]) -> None:
+        """Start or resume a run, if there is room for it."""
         try:
-            process = self._machines.start(run, resumed, others)
+            process = self._machines.start(run, unfinished)
         except RlcbError as error:
             self._waiting.remove(run)
             self._fail(run, str(error), [])
@@ -95,11 +94,11 @@ class Training:
         if process is None:
             return
         self._waiting.remove(run)
-        self._jobs[run] = _Job(process, expected, steps if resumed else 0)
-        name, node = "run_resumed" if resumed else "run_started", {"node": process.where} if process.where else {}
-        event(self._work.output, name, run=run.name, **node)
-        how = f"{'resumed' if resumed else 'started'}{_on(self._jobs[run])}"
-        self._display.line(f"{self._label(run)}: {how}, output in {run.log} {self._counts()}")
+        self._jobs[run] = _Job(process, self._work.expected_seconds(run), _steps_of(run) if process.resumed else 0)
+        how, node = "resumed" if process.resumed else "started", {"node": process.where} if process.where else {}
+        event(self._work.output, f"run_{how}", run=run.name, **node)
+        where = f"{_on(self._jobs[run])}, output in {run.log}"
+        self._display.line(f"{self._label(run)}: {how}{where} {self._counts()}")
 
     def _take_result(self, run: SuiteRun, job: _Job) -> None:
         """Record how a run ended."""
@@ -120,8 +119,8 @@ class Training:
         elif lost and (job.process.refused or self._may_go_on(run)):
             self._waiting = [other for other in self._work.runs if other in {*self._waiting, run}]
             event(self._work.output, "node_lost", run=run.name, node=job.process.where, reason=lost)
-            goes_on = f"goes on from step {saved_steps(run):,}" if resumable(run) else "begins anew, nothing was saved"
-            self._display.line(f"{self._label(run)}: {lost}; {goes_on} {self._counts()}")
+            saved = f"from step {saved_steps(run):,}" if resumable(run) else "from the beginning"
+            self._display.line(f"{self._label(run)}: {lost}; it is to go on elsewhere {saved} {self._counts()}")
         else:
             reason = reason or "ended without a final checkpoint and summary"
             self._fail(run, reason, job.process.last_lines(_LOG_LINES))
