@@ -174,29 +174,34 @@ def test_a_signal_brings_the_last_checkpoint_home_and_status_says_where(
     assert_every_step_once(run, more)
 
 
-def test_a_killed_actor_is_replaced_and_a_failing_run_is_told_with_its_last_lines(
+def test_a_killed_actor_is_replaced_and_a_killed_training_is_told_with_its_last_lines(
     cluster: "Cluster", begin: Begin, tmp_path: Path
 ) -> None:
-    output, total = tmp_path / "out", 200 * ROLLOUT
-    obstacle = output / "CartPole-v1" / "ppo_sequential" / "seed_2"
-    obstacle.parent.mkdir(parents=True)
-    obstacle.touch()
-    given = ("--seeds", "1", "2", "3", "--total-timesteps", str(total), "--save-interval", "10")
-    process = begin(*SEQUENTIAL, *given, "--cluster", cluster.address, "--output-dir", output)
-    wait_until(lambda: len(trainings()) == 2 and all(saved_steps(suite_runs(output)[n]) > 0 for n in (0, 2)))
-    victim = actors()[0]
-    child = victim.children()[0]
-    victim.kill()
-    assert psutil.wait_procs([child], timeout=30)[1] == []  # nothing goes on that nobody collects
-    out, err = process.communicate(timeout=240)
-    assert process.returncode == 1, out + err
-    assert "seed 2: FAILED" in out
-    lost = [event for event in suite_events(output) if event["event"] == "node_lost"]
-    assert len(lost) == 1
-    assert "died" in lost[0]["reason"]
-    for run in (suite_runs(output)[0], suite_runs(output)[2]):
-        assert result_of(run)
-        assert_every_step_once(run, total)
+    output = tmp_path / "out"
+    process = begin(*SEQUENTIAL, *ENDLESS, "--seeds", "1", "2", "--cluster", cluster.address, "--output-dir", output)
+    wait_until(lambda: [saved_steps(run) > 0 for run in suite_runs(output)] == [True, True])
+    first, second = sorted(trainings(), key=lambda training: training.cmdline()[training.cmdline().index("--seed") + 1])
+    actor = first.parent()
+    assert actor is not None
+    actor.kill()
+    assert psutil.wait_procs([first], timeout=30)[1] == []  # nothing goes on that nobody collects
+    second.kill()
+    run = suite_runs(output)[0]
+    wait_until(lambda: {"node_lost", "run_failed"} <= {event["event"] for event in suite_events(output)})
+    wait_until(lambda: any(event["event"] == "resumed" for event in events_of(run.path)))
+    saved = saved_steps(run)
+    wait_until(lambda: saved_steps(run) > saved)
+    process.send_signal(signal.SIGTERM)
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 128 + signal.SIGTERM, out + err
+    lines = out.splitlines()
+    (failed,) = [number for number, line in enumerate(lines) if "FAILED" in line]
+    assert "seed 2: FAILED, killed by SIGKILL" in lines[failed]
+    assert lines[failed + 1].startswith("    Update ")
+    (lost,) = [event for event in suite_events(output) if event["event"] == "node_lost"]
+    assert lost["run"] == run.name
+    assert "died" in lost["reason"]
+    assert_every_step_once(run, saved_steps(run))
     assert_continued(output)
 
 
