@@ -263,5 +263,5 @@ def test_any_change_of_a_suites_files_is_refused_or_done_again(
         assert len(problem.splitlines()) == 1
     result = result_of(run)
     assert result is None or (0 <= result.seconds < 1e10 and f"{result.fps or 0:,.0f}{result.reward or 0:.2f}")
-    if plan and "ppo_sequential" in plan.configs:
+    if plan and Kind("ppo", "sequential") in plan.configs:
         assert is_evaluated(run, plan.configs[Kind("ppo", "sequential")], 2) in (True, False)

@@ -1,12 +1,15 @@
 """Run directories made up for the tests of the analysis, with the files and keys of real ones."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from rlcb.analysis.published import published_curve
 from rlcb.config.schema import Config
+from rlcb.envs.families import score_range
 from rlcb.files import write_json, write_whole
 
 MACHINE = {
@@ -244,3 +247,20 @@ def write_evaluation(
     }  # fmt: skip
     write_json(file, content)
     return file
+
+
+def write_games(folder: Path, games: Sequence[str], seeds: Sequence[int], updates: int = 150) -> None:
+    """Write evaluated runs of two groups in each game: the first reaches about what is published, the second less."""
+    parallel: dict[str, Any] = {"mode": "parallel", "workers": 4, "threads": 2, "fps": 2100.0}
+    for game in games:
+        low, high = score_range(game, "easy") or (0.0, 1.0)
+        curves = [published_curve(game, "easy", 200, 0, unseen) for unseen in (False, True)]
+        train, unseen = (found[0] if curve and (found := curve.at(updates * 4096)) else low for curve in curves)
+        kinds: tuple[tuple[str, dict[str, Any], float], ...] = (("a", {}, 0.0), ("b", parallel, 0.02))
+        for group, settings, less in kinds:
+            for seed in seeds:
+                shift = (0.02 * (seed - 2) - less) * (high - low)
+                env: dict[str, Any] = {"name": f"procgen-{game}-v0", "seed": seed, "rewards": (low, train + shift)}
+                env |= {"updates": updates, "noise": 0.005 * (high - low)}
+                path = write_run(folder / f"{game}_{group}{seed}", **env, **settings)
+                write_evaluation(path, train + shift, unseen + shift)

@@ -1,5 +1,6 @@
 """Whole suites: every run once, evaluated and reported once."""
 
+import csv
 import dataclasses
 import hashlib
 from pathlib import Path
@@ -58,3 +59,30 @@ def test_finished_runs_are_evaluated_and_reported_once_although_another_failed(t
     assert not is_evaluated(run, config, 3)
     run.final_checkpoint.unlink()
     assert result_of(run) is None
+
+
+def test_a_suite_of_two_games_ends_with_scores_over_both(tmp_path: Path) -> None:
+    small = ("--num-envs", "8", "--n-steps", "64", "--batch-size", "256", "--network", "nature", "--device", "cpu")
+    settings = (
+        "--games",
+        "coinrun",
+        "jumper",
+        "--seeds",
+        "1",
+        "2",
+        "--total-timesteps",
+        "2048",
+        "--eval-episodes",
+        "4",
+    )
+    suite = ("--suite", "config/suites/procgen16.yaml", "--tensorboard", "false")
+    done = rlcb("benchmark", *suite, *settings, *small, "--output-dir", tmp_path / "out")
+    assert done.returncode == 0, done.stderr
+    report = tmp_path / "out" / "report"
+    assert "2 games, 200 easy levels, 2,048 steps" in (report / "comparison_report.txt").read_text()
+    values = list(csv.DictReader((report / "games.csv").open()))
+    played = [(row["game"], row["n"]) for row in values if row["metric"] == "evaluation_unseen"]
+    assert played == [("coinrun", "2"), ("jumper", "2")]
+    statistics = [row["statistic"] for row in csv.DictReader((report / "scores.csv").open())]
+    assert statistics[-4:] == ["mean", "median", "iqm", "optimality_gap"]
+    assert all((report / name).stat().st_size > 10_000 for name in ("games.png", "profiles.png", "report.html"))

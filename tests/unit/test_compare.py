@@ -193,7 +193,8 @@ def test_a_seed_that_stands_twice_counts_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("other", "words"),
     [
-        ({"name": "procgen-starpilot-v0"}, "other environment: starpilot, not coinrun"),
+        ({"name": "procgen-starpilot-v0", "updates": 30}, "other environment: starpilot, not coinrun; other budget"),
+        ({"name": "CartPole-v1"}, "other environment: CartPole-v1, not coinrun"),
         ({"num_levels": 0}, "other levels: all easy levels, not 200 easy levels"),
         ({"start_level": 500}, "other levels: 200 easy levels from 500"),
         ({"distribution_mode": "hard"}, "other levels: 200 hard levels"),
@@ -301,7 +302,7 @@ def test_nothing_to_compare() -> None:
 
 def test_the_files_of_a_comparison(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     two_groups(tmp_path / "runs")
-    write_run(tmp_path / "runs" / "star", name="procgen-starpilot-v0")
+    write_run(tmp_path / "runs" / "star", name="procgen-starpilot-v0", updates=30)
     (tmp_path / "runs" / "empty").mkdir()
     assert compare_any([tmp_path / "runs", tmp_path / "gone"], tmp_path / "out", None, 0) == 0
     printed = capsys.readouterr()

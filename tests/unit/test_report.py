@@ -23,11 +23,10 @@ from rlcb.analysis.comparison import compare
 from rlcb.analysis.load import load_run, load_runs
 from rlcb.analysis.published import published_curve
 from rlcb.analysis.run import Run
-from rlcb.envs.families import GAMES, score_range
+from rlcb.envs.families import GAMES
 from rlcb.hardware import code_version
 from rlcb.report.compare import compare_any, write_report
 from rlcb.report.sections import Origin
-from rlcb.report.tables import game_table, set_table
 
 pytestmark = pytest.mark.xdist_group("report")
 
@@ -278,47 +277,6 @@ def test_the_published_curve_is_drawn_where_it_matches(
     assert ("PPO as published" in page.texts) == (words is not None and "Dashed" in words)  # in a legend
     assert ("1912.01588" in page.text) == (words is not None)
     assert words is None or words in page.text
-
-
-def test_scores_over_games(tmp_path: Path) -> None:
-    ends = {"coinrun": (8.0, 7.0), "starpilot": (20.0, 25.0), "bigfish": (5.0, 4.0)}
-    for game, (one, two) in ends.items():
-        for seed in (1, 2, 3):
-            env = {"name": f"procgen-{game}-v0", "seed": seed}
-            write_run(tmp_path / "runs" / f"{game}_a{seed}", rewards=(3.0, one), **env)
-            if game != "bigfish":
-                write_run(tmp_path / "runs" / f"{game}_b{seed}", **{**PARALLEL, "rewards": (3.0, two)}, **env)
-    comparison = compare(loaded(tmp_path / "runs"))
-    (found,) = comparison.game_scores
-    assert (found.games, found.metric) == (("bigfish", "coinrun", "starpilot"), "final_reward")
-    assert [one.group for one in found.groups] == ["PPO Sequential", "PPO Parallel (4 workers)"]
-    whole, part = found.groups
-    scores = {}
-    for one_set in comparison.sets:
-        low, high = score_range(one_set.env, "easy") or (0.0, 0.0)
-        rewards = one_set.groups[0].metrics["final_reward"].values
-        scores[one_set.env] = [(reward - low) / (high - low) for reward in rewards]
-    assert {game: pytest.approx(values) for game, values in scores.items()} == whole.scores
-    middle = sorted(score for game in scores.values() for score in game)[2:7]
-    assert whole.mean == pytest.approx(sum(sum(game) / 3 for game in scores.values()) / 3)
-    assert whole.iqm == pytest.approx(sum(middle) / 5)
-    assert whole.mean_interval is not None
-    assert whole.mean_interval[0] < (whole.mean or 0) < whole.mean_interval[1]
-    assert (len(part.scores), part.mean, part.iqm) == (2, None, None)
-    assert len(set_table(comparison.sets).rows) == 3
-    table = game_table(found)
-    assert "Normalised score over 3 games (bigfish, coinrun, starpilot" in table.caption
-    assert [row[2].text for row in table.rows] == [f"{whole.mean:.2f}", "n/a"]
-    (stored,) = json.loads(json.dumps(comparison.to_dict(), allow_nan=False))["game_scores"]
-    assert (stored["groups"][0]["mean"], stored["groups"][1]["iqm"]) == (whole.mean, None)
-
-
-def test_only_sets_that_differ_in_nothing_but_their_game_have_scores_together(tmp_path: Path) -> None:
-    write_run(tmp_path / "coinrun")
-    write_run(tmp_path / "longer", name="procgen-maze-v0", updates=70)
-    write_run(tmp_path / "hard", name="procgen-starpilot-v0", distribution_mode="hard")
-    write_run(tmp_path / "other", name="CartPole-v1")
-    assert compare(loaded(tmp_path)).game_scores == ()
 
 
 def test_the_command_writes_it_and_says_where(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

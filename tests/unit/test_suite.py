@@ -12,11 +12,13 @@ import pytest
 from helpers.in_process import rlcb_here
 from helpers.processes import ROOT
 from rlcb.config.registry import ALGORITHMS, Kind
+from rlcb.envs.families import GAMES
 from rlcb.errors import ResourceError, UsageError
 from rlcb.suite.directory import check_room, refuse_differences, runs_of, store, stored
 from rlcb.suite.display import Display, clock
 from rlcb.suite.evaluation import is_evaluated
 from rlcb.suite.settings import SuiteConfig, build_suite
+from rlcb.train import new_config
 
 
 @pytest.fixture(autouse=True)
@@ -127,6 +129,19 @@ def test_the_shipped_suites_load_and_give_both_modes_the_same_work(name: str, ru
     for kind, one in suite.configs.items():
         other = suite.configs.get(replace(kind, mode="sequential"), one)
         assert (one.env, one.training, one.objective) == (other.env, other.training, other.objective)
+
+
+def test_the_suite_of_all_games_has_the_published_recipe() -> None:
+    file = ROOT / "config" / "suites" / "procgen16.yaml"
+    suite = build_suite(file, {})
+    assert suite.settings.games == list(GAMES)
+    assert len(runs_of(suite.settings, Path("out"))) == 16 * 3
+    paper = new_config("ppo", "sequential", ROOT / "config" / "ppo_paper.yaml", {})
+    found = suite.configs[Kind("ppo", "sequential")]
+    assert (found.training, found.objective) == (paper.training, paper.objective)
+    assert (found.training.total_timesteps, found.env.num_envs, found.env.num_levels) == (25_000_000, 64, 200)
+    shorter = build_suite(file, {"total_timesteps": ("--total-timesteps", 5e5)})
+    assert shorter.configs[Kind("ppo", "sequential")].training.total_timesteps == 500_000
 
 
 # --- what is refused

@@ -1,13 +1,23 @@
 """The comparison itself: comparable sets, groups over seeds, speed-ups, tests of all pairs."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from itertools import combinations
 from typing import Any
 
 import numpy as np
 
-from rlcb.analysis.grouping import differences, labels_of, settings_of, split_by_group, split_by_task, without_repeats
+from rlcb.analysis.game_text import verdict_over_games
+from rlcb.analysis.games import scores_over_games
+from rlcb.analysis.grouping import (
+    differences,
+    labels_of,
+    settings_of,
+    split_by_group,
+    split_by_task,
+    variant_settings,
+    without_repeats,
+)
 from rlcb.analysis.machines import efficiency
 from rlcb.analysis.metrics import (
     METRIC,
@@ -25,47 +35,52 @@ from rlcb.analysis.records import (
     ComparableSet,
     Comparison,
     Excluded,
-    GameScores,
     Group,
-    GroupScores,
     MachineTable,
     Pair,
     Speedup,
 )
 from rlcb.analysis.run import Run, Task
-from rlcb.analysis.statistics import LEVEL, Array, Summary, bootstrap, bootstrap_ratio, holm, iqm, summarize, welch
+from rlcb.analysis.statistics import LEVEL, Summary, bootstrap_ratio, holm, summarize, welch
 from rlcb.analysis.text import NO_WINNER, notes_on, verdict_on, verdict_overall
 from rlcb.analysis.work import unequal_work, work_differences
-from rlcb.envs.families import score_range
 from rlcb.errors import UsageError
 
-_OF_ALL_SEEDS = ("algorithm", "mode", "num_envs", "num_workers", "num_threads", "device")
+_OF_ALL_SEEDS = ("algorithm", "mode", "variant", "num_envs", "num_workers", "num_threads", "device")
 
 
 def compare(runs: Sequence[Run], *, seed: int = 0, threshold: float | None = None) -> Comparison:
     """Compare what is comparable among `runs`; `seed` makes the intervals repeatable."""
     if not runs:
         raise UsageError("nothing to compare: no run")
-    sets: list[ComparableSet] = []
-    excluded: list[Excluded] = []
     by_task = split_by_task(runs)
-    for task, members in by_task:
-        one, repeats = _make_set(task, members, seed, threshold)
-        sets.append(one)
-        unlike = differences(task, by_task[0][0])
+    made = [_make_set(task, members, _labels(task, by_task), seed, threshold) for task, members in by_task]
+    sets = [one for one, _ in made]
+    sets = [_concluded(one, sets, seed) for one in sets]
+    comparison = Comparison(tuple(sets), (), "", seed, scores_over_games(sets, seed), _across_machines(sets))
+    excluded: list[Excluded] = []
+    for one, (task, members), (_, repeats) in zip(sets, by_task, made, strict=True):
+        unlike = [] if comparison.is_main_task(one) else differences(task, by_task[0][0])
         for run in members:
             reasons = [f"{run.status}: {run.reason}"] if run.status != "finished" else []
             reasons += [f"repeats seed {run.seed} of {repeats[run]}"] if run in repeats else []
             if reasons or unlike:
                 excluded.append(Excluded(run.name, run.label, "; ".join(reasons + unlike)))
-    sets = [_concluded(one, sets, seed) for one in sets]
-    across = _across_machines(sets)
-    verdict = verdict_overall(sets, excluded, across)
-    return Comparison(tuple(sets), tuple(excluded), verdict, seed, _scores_over_games(sets, seed), across)
+    scores = comparison.scores_of(sets[0])
+    main = verdict_over_games(scores, sets) if scores else sets[0].verdict
+    verdict = verdict_overall(main, excluded, comparison.machine_tables)
+    return replace(comparison, excluded=tuple(excluded), verdict=verdict)
+
+
+def _labels(task: Task, by_task: Sequence[tuple[Task, list[Run]]]) -> dict[Run, str]:
+    """The name of each run's group, the same in all tasks that differ from this one in nothing but their game."""
+    alike = [run for other, members in by_task if replace(other, env=task.env) == task for run in members]
+    groups = split_by_group(alike)
+    return {run: label for label, runs in zip(labels_of(groups), groups, strict=True) for run in runs}
 
 
 def _make_set(
-    task: Task, members: Sequence[Run], seed: int, threshold: float | None
+    task: Task, members: Sequence[Run], labels: Mapping[Run, str], seed: int, threshold: float | None
 ) -> tuple[ComparableSet, dict[Run, str]]:
     """One set of comparable groups, and the runs in it that only repeat another, with its name."""
     by_group = split_by_group(members)
@@ -77,11 +92,11 @@ def _make_set(
         repeats |= repeated
     reference = reference_of(kept, threshold)
     groups = tuple(
-        _make_group(label, alike, runs, reference, seed)
-        for label, alike, runs in zip(labels_of(by_group), by_group, kept, strict=True)
+        _make_group(labels[alike[0]], alike, runs, reference, seed) for alike, runs in zip(by_group, kept, strict=True)
     )
     pairs = _all_pairs(groups) if task.finished else ()
-    return ComparableSet(**vars(task), **vars(reference), groups=groups, pairs=pairs), repeats
+    variants = variant_settings([(group.label, alike[0]) for group, alike in zip(groups, by_group, strict=True)])
+    return ComparableSet(**vars(task), **vars(reference), groups=groups, pairs=pairs, variants=variants), repeats
 
 
 def _concluded(one: ComparableSet, sets: Sequence[ComparableSet], seed: int) -> ComparableSet:
@@ -109,8 +124,14 @@ def _across_machines(sets: Sequence[ComparableSet]) -> tuple[MachineTable, ...]:
 
 def _make_group(label: str, alike: Sequence[Run], runs: Sequence[Run], reference: Reference, seed: int) -> Group:
     """One group; `alike` are all its runs, `runs` those that count."""
-    measured = [measure(run, reference) for run in runs]
-    metrics = {metric.name: summarize([values[metric.name] for values in measured], seed) for metric in METRICS}
+    measured = {run: measure(run, reference) for run in runs}
+    quiet = [run for run in runs if not run.disturbed] or runs  # whose speeds count
+    metrics = {
+        metric.name: summarize(
+            [measured[run][metric.name] for run in (quiet if metric.name in OF_SPEED else runs)], seed
+        )
+        for metric in METRICS
+    }
     for name in NEEDS_ALL_SEEDS:
         if metrics[name].missing:
             metrics[name] = Summary(metrics[name].values, metrics[name].missing)
@@ -127,7 +148,7 @@ def _make_group(label: str, alike: Sequence[Run], runs: Sequence[Run], reference
         metrics=metrics,
         speedup=None,
         time_shares={name: float(np.mean([share.get(name, 0.0) for share in shares])) for name in activities},
-        curves=group_curves(runs, seed) if runs else {},
+        curves=group_curves(runs, quiet, seed) if runs else {},
     )
 
 
@@ -150,17 +171,16 @@ def _task(one: ComparableSet) -> dict[str, Any]:
 def _speedup(group: Group, others: Sequence[tuple[Group, str]], seed: int) -> Speedup | None:
     """The speed of a parallel group over the fastest sequential one of its algorithm with as many environments.
 
-    None where one of them shared the machine with other runs.
+    One of the same variant is preferred, where there is any. None where one of them shared the machine with other runs
+    or was disturbed.
     """
-    alone = [item for item in others if not item[0].jobs_beside] if not group.jobs_beside else []
+    alone = [item for item in others if not item[0].unjudged] if not group.unjudged else []
     same = [item for item in alone if (item[0].algorithm, item[0].device) == (group.algorithm, group.device)]
     baselines = [item for item in same if item[0].mode == "sequential" and item[0].metrics["average_fps"].mean]
     speed = group.metrics["average_fps"]
     if group.mode != "parallel" or not baselines or not speed.mean:
         return None
-    base, machine = max(
-        baselines, key=lambda item: (item[0].num_envs == group.num_envs, item[0].metrics["average_fps"].mean or 0.0)
-    )
+    base, machine = max(baselines, key=lambda item: _nearness(item[0], group))
     base_speed = base.metrics["average_fps"]
     assert base_speed.mean
     value = speed.mean / base_speed.mean
@@ -169,6 +189,11 @@ def _speedup(group: Group, others: Sequence[tuple[Group, str]], seed: int) -> Sp
     per_core = efficiency(value, cores, base_cores) if group.device == "cpu" else None
     unlike = work_differences(group.runs[0], base.runs[0])
     return Speedup(base.label, machine, value, interval, cores, base_cores, per_core, unlike)
+
+
+def _nearness(base: Group, group: Group) -> tuple[bool, bool, float]:
+    """How well a group's speed can be related to another's; the larger the better."""
+    return base.variant == group.variant, base.num_envs == group.num_envs, base.metrics["average_fps"].mean or 0.0
 
 
 def _all_pairs(groups: Sequence[Group]) -> tuple[Pair, ...]:
@@ -191,9 +216,10 @@ def _test(metric: str, first: Group, second: Group) -> Pair:
     invalid = next((group for group in (first, second) if not group.valid), None)
     if invalid:
         return replace(pair, verdict=f"n/a ({invalid.label} is invalid: {len(invalid.failed)} failed seeds)")
-    shared = next((group for group in (first, second) if metric in OF_SPEED and group.jobs_beside), None)
-    if shared:
-        return replace(pair, verdict=f"n/a ({shared.label} shared the machine)")
+    unjudged = next((group for group in (first, second) if metric in OF_SPEED and group.unjudged), None)
+    if unjudged:
+        label, shared = unjudged.label, unjudged.unjudged == "shared"
+        return replace(pair, verdict=f"n/a ({label} shared the machine)" if shared else f"n/a ({label} was disturbed)")
     if min(one.n, two.n) < 2:
         return replace(pair, verdict="n/a (one seed)" if min(one.n, two.n) else "n/a (no value)")
     tested = welch(np.array(one.values), np.array(two.values))
@@ -214,39 +240,3 @@ def _judge(pair: Pair) -> Pair:
     first_is_better = (pair.difference > 0) == METRIC[pair.metric].higher_is_better
     winner = pair.first if first_is_better else pair.second
     return replace(pair, winner=winner, verdict=f"{winner} is ahead")
-
-
-def _scores_over_games(sets: Sequence[ComparableSet], seed: int) -> tuple[GameScores, ...]:
-    """Scores for every collection of at least two finished sets that differ in nothing but their game."""
-    collections: dict[tuple[str, str, str], list[ComparableSet]] = {}
-    for one in sets:
-        if one.finished and one.measured and score_range(one.env, one.measured[0].runs[0].distribution_mode):
-            collections.setdefault((one.levels, one.budget, one.machine), []).append(one)
-    return tuple(_game_scores(alike, seed) for alike in collections.values() if len(alike) > 1)
-
-
-def _game_scores(sets: Sequence[ComparableSet], seed: int) -> GameScores:
-    """The scores of every group, on unseen levels if every run has been evaluated there."""
-    evaluated = all(one.reward_metric == "evaluation_unseen" for one in sets)
-    metric = "evaluation_unseen" if evaluated else "final_reward"
-    found: dict[str, dict[str, Array]] = {}
-    for one in sets:
-        low, high = score_range(one.env, one.measured[0].runs[0].distribution_mode) or (0.0, 1.0)
-        for group in one.measured:
-            if group.metrics[metric].n and group.valid:
-                rewards = np.array(group.metrics[metric].values)
-                found.setdefault(group.label, {})[one.env] = (rewards - low) / (high - low)
-    games = tuple(sorted(one.env for one in sets))
-    groups = tuple(_group_scores(label, scores, len(games), seed) for label, scores in found.items())
-    return GameScores(games, sets[0].levels, sets[0].budget, sets[0].machine, metric, groups)
-
-
-def _group_scores(label: str, scores: dict[str, Array], num_games: int, seed: int) -> GroupScores:
-    """Mean and IQM with bootstrap intervals; the seeds are resampled within each game."""
-    by_game = {game: tuple(values.tolist()) for game, values in scores.items()}
-    if len(scores) < num_games:
-        return GroupScores(label, by_game)
-    strata = list(scores.values())
-    mean, middle = float(np.mean([values.mean() for values in strata])), float(iqm(np.concatenate(strata)))
-    mean_interval, iqm_interval = bootstrap(strata, seed)
-    return GroupScores(label, by_game, mean, mean_interval, middle, iqm_interval)

@@ -78,40 +78,40 @@ def split_by_task(runs: Iterable[Run]) -> list[tuple[Task, list[Run]]]:
 
 
 def split_by_group(runs: Iterable[Run]) -> list[list[Run]]:
-    """Runs that differ only in their seed together: by algorithm, sequential before parallel."""
+    """Runs that differ only in their seed together: by algorithm, sequential before parallel, then by variant."""
     groups: dict[tuple[str, ...], list[Run]] = {}
     # Runs that failed before they recorded their machine come last, so that their group exists already.
     for run in sorted(runs, key=lambda run: not run.hardware):
         alike = (key for key, others in groups.items() if _requested(run) == _requested(others[0]))
         order = "0" if run.mode == "sequential" else f"1{run.num_workers:06d}"
-        key = (run.algorithm, order, json.dumps(settings_of(run), sort_keys=True, default=str))
+        key = (run.algorithm, order, run.variant, json.dumps(settings_of(run), sort_keys=True, default=str))
         groups.setdefault(key if run.hardware else next(alike, key), []).append(run)
     return [groups[key] for key in sorted(groups)]
 
 
-def _requested(run: Run) -> tuple[str, str, dict[str, Any]]:
+def _requested(run: Run) -> tuple[str, str, str, dict[str, Any]]:
     """What identifies a group, without the settings that a run knows only once it has started."""
     settings = {key: value for key, value in settings_of(run).items() if key not in _RESOLVED}
-    return run.algorithm, run.mode, settings
+    return run.algorithm, run.mode, run.variant, settings
 
 
 def without_repeats(runs: Sequence[Run]) -> tuple[list[Run], dict[Run, str]]:
     """The latest run of each seed; and the other runs with the name of the run that is used instead.
 
     The same seed gives the same run again: counting it twice would underestimate the variation between seeds. A run
-    that shared its machine is used only where none of them had it to itself: only their speeds differ.
+    that shared its machine or was disturbed is used only where none had it to itself: only their speeds differ.
     """
     latest: dict[int | None, Run] = {}
-    for run in sorted(runs, key=lambda run: (run.jobs_beside == 0, run.ended), reverse=True):
+    for run in sorted(runs, key=lambda run: (run.jobs_beside == 0, not run.disturbed, run.ended), reverse=True):
         latest.setdefault(run.seed, run)
     repeats = {run: latest[run.seed].name for run in runs if run.seed is not None and latest[run.seed] is not run}
     return [run for run in runs if run not in repeats], repeats
 
 
 def labels_of(groups: Sequence[Sequence[Run]]) -> list[str]:
-    """A name for each group: algorithm, mode, and the first settings that distinguish it from others of that name."""
+    """A name for each group: algorithm, mode, variant, and the first settings that distinguish it from its like."""
     first = [runs[0] for runs in groups]
-    names = [run.label + (f" ({run.num_workers} workers)" if run.mode == "parallel" else "") for run in first]
+    names = [run.group_label for run in first]
     settings = [settings_of(run) for run in first]
     labels = []
     for name, mine in zip(names, settings, strict=True):
@@ -119,6 +119,20 @@ def labels_of(groups: Sequence[Sequence[Run]]) -> list[str]:
         keys = [key for key in mine if any(theirs.get(key) != mine[key] for theirs in alike)]
         labels.append(", ".join([name, *(plain(f"{key} {setting_text(mine[key])}") for key in keys[:_MOST_NAMED])]))
     return [label if labels.count(label) == 1 else f"{label} #{number + 1}" for number, label in enumerate(labels)]
+
+
+def variant_settings(groups: Sequence[tuple[str, Run]]) -> dict[str, dict[str, Any]]:
+    """What variants change: by the name of each group of one, the settings in which its algorithm and mode differ."""
+    found: dict[str, dict[str, Any]] = {}
+    for label, run in groups:
+        if run.variant:
+            alike = [
+                settings_of(other) for _, other in groups if (other.algorithm, other.mode) == (run.algorithm, run.mode)
+            ]
+            mine = settings_of(run)
+            differing = [key for key in mine if any(theirs.get(key) != mine[key] for theirs in alike)]
+            found[label] = {key: mine[key] for key in differing}
+    return found
 
 
 def setting_text(value: Any) -> str:

@@ -9,7 +9,16 @@ from typing import Any
 from rlcb.analysis.evaluations import load_evaluations
 from rlcb.analysis.history import LARGEST_COLUMNS, History, load_history
 from rlcb.analysis.machines import learners_of
-from rlcb.analysis.run import MEASURES, Run, RunMetrics, ended_at, metrics_of_history, metrics_of_summary, status_of
+from rlcb.analysis.run import (
+    MEASURES,
+    Run,
+    RunMetrics,
+    disturbance_of,
+    ended_at,
+    metrics_of_history,
+    metrics_of_summary,
+    status_of,
+)
 from rlcb.analysis.untrusted import (
     LARGEST_OBJECT,
     env_names,
@@ -132,6 +141,7 @@ def load_run(path: Path) -> Run:
         name=plain(str(path)),
         algorithm=algorithm,
         mode=mode,
+        variant=variant_of(config),
         **_task(config),
         hardware=hardware,
         num_workers=max(workers or 1, 1) if mode == "parallel" else 1,
@@ -142,6 +152,7 @@ def load_run(path: Path) -> Run:
         reason=reason,
         ended=ended_at(path, benchmark, log),
         metrics=metrics,
+        disturbance=disturbance_of(benchmark if covered else {}),
         memory_measure=measure if measure in MEASURES else "",
         time_shares=_shares(benchmark if covered else {}, history),
         history=history,
@@ -213,6 +224,11 @@ def config_of(path: Path, benchmark: dict[str, Any]) -> dict[str, Any]:
     if not plain(section(config, "env").get("name")):
         raise UsageError(f"{path}: its environment is not known: no env.name in config.yaml")
     return config
+
+
+def variant_of(config: dict[str, Any]) -> str:
+    """The name that a run's settings were given; empty where they have none."""
+    return plain(section(config, "logging").get("variant"))
 
 
 def places_of(path: Path, config: dict[str, Any], algorithm: str, mode: str) -> tuple[Path, Path]:

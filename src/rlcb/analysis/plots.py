@@ -10,7 +10,8 @@ import numpy as np
 from rlcb.analysis.published import PublishedCurve
 from rlcb.analysis.records import Group
 from rlcb.analysis.statistics import Summary
-from rlcb.analysis.text import metric_text, shared_mark
+from rlcb.analysis.text import metric_text
+from rlcb.analysis.unjudged import speed_mark
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -18,41 +19,44 @@ if TYPE_CHECKING:
 
 # Okabe and Ito's colours, which people with any kind of colour vision can tell apart, without the yellow.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-_STYLES = ("-", "--", ":", "-.")
-MOST_CURVES = len(COLOURS) * len(_STYLES)
+STYLES = ("-", "--", ":", "-.")
+MOST_CURVES = len(COLOURS) * len(STYLES)
 _ACTIVITIES = {
     "learning": "#0072B2", "acting": "#56B4E9", "env": "#009E73", "allreduce": "#E69F00", "waiting": "#D55E00",
     "other": "#999999",
 }  # fmt: skip
 IMAGE_FORMATS = (".png", ".svg", ".pdf")
 _DOTS = 150  # per inch
-_INK, _FAINT, _GREY, _ON_BRIGHT = "#222222", "#DDDDDD", "#777777", "#1A1A1A"
+INK, _FAINT, GREY, _ON_BRIGHT = "#222222", "#DDDDDD", "#777777", "#1A1A1A"
 _DARK = ("#0072B2", "#D55E00", "#009E73", "#000000", "#666666")  # colours to write on in white
-_REWARD = "Mean reward of the last 100 episodes"
+_SPREAD = "lines: mean over seeds, bands: 95 % interval"
+REWARD = "Mean reward of the last 100 episodes"
 # Curve, title and label of each panel.
 _FOUR_PANELS = (
-    ("reward_steps", "Episode reward", _REWARD),
+    ("reward_steps", "Episode reward", REWARD),
     ("fps_hours", "Training speed", "Environment steps per second"),
     ("policy_loss_steps", "Policy loss", "Policy loss"),
     ("steps_hours", "Training progress", "Environment steps"),
 )
 _TIME_UNITS = ((2, 1.0, "hours"), (1 / 20, 60.0, "minutes"), (0, 3600.0, "seconds"))  # from so many hours on
+_MACHINE_MARKS = {"shared": "shared machine", "disturbed": "disturbed"}
 Colours = Mapping[str, int]  # the number of each group's colour, by its label
 
 
 def figure_four_panels(groups: Sequence[Group], title: str) -> "Figure":
     """Reward over steps, speed over time, policy loss over steps, steps over time."""
-    figure = _new_figure(11, 7.6)
+    figure = new_figure(11, 7.6)
     axes = figure.subplots(2, 2)
     for axis, (curve, heading, label) in zip(axes.flat, _FOUR_PANELS, strict=True):
-        _draw_curves(axis, groups, curve, label, _by_position(groups))
+        draw_curves(axis, groups, curve, label, _by_position(groups))
         if curve in ("fps_hours", "steps_hours"):
             axis.set_ylim(bottom=0)
-        mark = " (shared machine)" if "hours" in curve and any(group.jobs_beside for group in groups) else ""
-        axis.set_title(heading + mark, fontsize=11, color=_INK)
+        marks = sorted({group.unjudged for group in groups if group.unjudged}) if "hours" in curve else []
+        mark = f" ({', '.join(_MACHINE_MARKS[mark] for mark in marks)})" if marks else ""
+        axis.set_title(heading + mark, fontsize=11, color=INK)
     axes[0, 1].yaxis.set_major_formatter("{x:,.0f}")
     _scale_steps(axes[1, 1].yaxis)
-    _finish(figure, groups, title)
+    finish(figure, groups, title)
     return figure
 
 
@@ -64,13 +68,13 @@ def figure_learning_curves(
     colours: Colours | None = None,
 ) -> "Figure":
     """Reward `over` steps or time, with intervals over seeds, and over steps the published curve if there is one."""
-    figure = _new_figure(8, 4.6)
+    figure = new_figure(8, 4.6)
     axis = figure.subplots()
     curve = "reward_steps" if over == "steps" else "reward_hours"
-    end = _draw_curves(axis, groups, curve, _REWARD, colours or _by_position(groups))
+    end = draw_curves(axis, groups, curve, REWARD, colours or _by_position(groups))
     if published and over == "steps" and len(published.up_to(end)[0]) > 1:
-        axis.plot(*published.up_to(end), "--", color=_GREY, label="PPO as published")
-    _finish(figure, groups, title)
+        axis.plot(*published.up_to(end), "--", color=GREY, label="PPO as published")
+    finish(figure, groups, title)
     return figure
 
 
@@ -81,10 +85,10 @@ def figure_fps(groups: Sequence[Group], title: str, colours: Colours | None = No
     for place, group in enumerate(groups):
         summary = group.metrics["average_fps"]
         if summary.mean is not None:
-            axis.barh(place, summary.mean, color=_colour(colours[group.label]), height=0.6, alpha=0.85)
-            axis.errorbar(summary.mean, place, xerr=_errors(summary), color=_INK, capsize=3)
+            axis.barh(place, summary.mean, color=group_colour(colours[group.label]), height=0.6, alpha=0.85)
+            axis.errorbar(summary.mean, place, xerr=_errors(summary), color=INK, capsize=3)
             end = summary.interval[1] if summary.interval else summary.mean
-            text = f"{metric_text(group, 'average_fps')} {shared_mark(group, 'average_fps')}".rstrip()
+            text = f"{metric_text(group, 'average_fps')} {speed_mark(group, 'average_fps')}".rstrip()
             axis.annotate(text, (end, place), (6, 0), textcoords="offset points", va="center")
     axis.set_xlabel("Environment steps per second (bars: mean, lines: 95 % interval over seeds)")
     axis.margins(x=0.15)
@@ -132,10 +136,10 @@ def figure_evaluation(groups: Sequence[Group], title: str, colours: Colours | No
             summary = group.metrics[metric]
             if summary.mean is not None:
                 where, look = (summary.mean, place + offset), {"capsize": 4, "markersize": 7, **mark}
-                axis.errorbar(*where, xerr=_errors(summary), color=_colour(colours[group.label]), **look)
+                axis.errorbar(*where, xerr=_errors(summary), color=group_colour(colours[group.label]), **look)
                 axis.annotate(metric_text(group, metric), where, (0, text_offset), **text_look)
         if any(group.metrics[metric].n for group in groups):
-            axis.errorbar([], [], color=_INK, markersize=7, label=label, **mark)
+            axis.errorbar([], [], color=INK, markersize=7, label=label, **mark)
     axis.margins(x=0.12)
     axis.set_ylim(len(groups) - 0.4, -0.6)
     axis.set_xlabel("Mean reward per episode (lines: 95 % interval over seeds)")
@@ -151,7 +155,8 @@ def as_image(figure: "Figure", form: str = ".png") -> bytes:
     return buffer.getvalue()
 
 
-def _new_figure(width: float, height: float) -> "Figure":
+def new_figure(width: float, height: float) -> "Figure":
+    """An empty figure of so many inches."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
@@ -162,38 +167,40 @@ def _new_figure(width: float, height: float) -> "Figure":
     return figure
 
 
-def _style(axis: "Axes") -> None:
+def style_axis(axis: "Axes") -> None:
+    """A faint grid, and no frame on the right and on top."""
     axis.grid(color=_FAINT, linewidth=0.8)
     axis.set_axisbelow(True)
     axis.spines[["top", "right"]].set_visible(False)
-    axis.tick_params(colors=_INK, labelsize=9)
+    axis.tick_params(colors=INK, labelsize=9)
 
 
 def _by_position(groups: Sequence[Group]) -> Colours:
     return {group.label: place for place, group in enumerate(groups)}
 
 
-def _colour(number: int) -> str:
+def group_colour(number: int) -> str:
+    """The colour with this number; they repeat."""
     return COLOURS[number % len(COLOURS)]
 
 
-def _draw_curves(axis: "Axes", groups: Sequence[Group], name: str, label: str, colours: Colours) -> float:
+def draw_curves(axis: "Axes", groups: Sequence[Group], name: str, label: str, colours: Colours) -> float:
     """Draw the curves of the groups with their bands; returns the end of the longest."""
-    _style(axis)
+    style_axis(axis)
     drawn = [group for group in groups[:MOST_CURVES] if name in group.curves]
     curves = [(colours[group.label], group, group.curves[name]) for group in drawn]
     if not curves:
-        axis.text(0.5, 0.5, "no data", transform=axis.transAxes, ha="center", va="center", color=_GREY)
+        axis.text(0.5, 0.5, "no data", transform=axis.transAxes, ha="center", va="center", color=GREY)
     end = max((float(curve.x[-1]) for _, _, curve in curves), default=0.0)
     unit, unit_name = next((scale, text) for least, scale, text in _TIME_UNITS if end >= least)
     if name.endswith("_steps"):
         unit = 1.0
         _scale_steps(axis.xaxis)
     for number, group, curve in curves:
-        style = _STYLES[number // len(COLOURS) % len(_STYLES)]
+        style = STYLES[number // len(COLOURS) % len(STYLES)]
         mark = "o" if len(curve.x) == 1 else ""
-        look: dict[str, Any] = {"color": _colour(number), "linestyle": style, "marker": mark, "linewidth": 1.7}
-        axis.plot(curve.x * unit, curve.mean, label=_text(group.label), **look)
+        look: dict[str, Any] = {"color": group_colour(number), "linestyle": style, "marker": mark, "linewidth": 1.7}
+        axis.plot(curve.x * unit, curve.mean, label=label_text(group.label), **look)
         if curve.n > 1:
             # Where all seeds have the same value there is no interval: the band has no width there.
             low, high = (np.where(np.isfinite(bound), bound, curve.mean) for bound in (curve.low, curve.high))
@@ -211,18 +218,18 @@ def _scale_steps(axis: Any) -> None:
     axis.set_major_formatter(EngFormatter(sep=" "))
 
 
-def _finish(figure: "Figure", groups: Sequence[Group], title: str) -> None:
-    """Title on top, one legend for all panels below, with room for its rows."""
+def finish(figure: "Figure", groups: Sequence[Group], title: str, spread: str = _SPREAD) -> None:
+    """Title on top, one legend for all panels below, with room for its rows; `spread`: what shows several seeds."""
     drawn = groups[:MOST_CURVES]
-    longest = max((len(_text(group.label)) for group in drawn), default=1)
+    longest = max((len(label_text(group.label)) for group in drawn), default=1)
     rows = -(-len(drawn) // max(1, min(4, 110 // (longest + 8))))
     figure.set_figheight(figure.get_figheight() + 0.24 * rows)
     if len(groups) > len(drawn):
         title = f"{title} (the first {len(drawn)} of {len(groups)} groups)"
     several = any(len(group.runs) > 1 for group in drawn)
-    subtitle = "\nlines: mean over seeds, bands: 95 % interval" if several else ""
+    subtitle = f"\n{spread}" if several else ""
     width = int(figure.get_figwidth() * 9)
-    figure.suptitle(textwrap.fill(_text(title, 300), width) + subtitle, fontsize=12, color=_INK)
+    figure.suptitle(textwrap.fill(label_text(title, 300), width) + subtitle, fontsize=12, color=INK)
     found: dict[str, Any] = {}
     for axis in figure.axes:
         for handle, label in zip(*axis.get_legend_handles_labels(), strict=True):
@@ -234,13 +241,13 @@ def _finish(figure: "Figure", groups: Sequence[Group], title: str) -> None:
 
 def _bars(groups: Sequence[Group], title: str, extra: float = 0.0) -> tuple["Figure", "Axes"]:
     """A figure with a row for each group, the first on top."""
-    figure = _new_figure(8, 1.7 + extra + 0.55 * len(groups))
+    figure = new_figure(8, 1.7 + extra + 0.55 * len(groups))
     axis = figure.subplots()
-    _style(axis)
-    axis.set_yticks(range(len(groups)), [textwrap.fill(_text(group.label, 80), 30) for group in groups])
+    style_axis(axis)
+    axis.set_yticks(range(len(groups)), [textwrap.fill(label_text(group.label, 80), 30) for group in groups])
     axis.set_ylim(len(groups) - 0.4, -0.6)
     axis.grid(visible=False, axis="y")
-    figure.suptitle(textwrap.fill(_text(title, 300), 80), fontsize=12, color=_INK)
+    figure.suptitle(textwrap.fill(label_text(title, 300), 80), fontsize=12, color=INK)
     return figure, axis
 
 
@@ -251,7 +258,7 @@ def _errors(summary: Summary) -> Any:
     return [[summary.mean - summary.interval[0]], [summary.interval[1] - summary.mean]]
 
 
-def _text(label: str, longest: int = 60) -> str:
+def label_text(label: str, longest: int = 60) -> str:
     """A label without formulas, and without the leading underscores that hide a label from a legend."""
     short = label if len(label) <= longest else label[: longest - 1] + "…"
     return short.replace("$", r"\$").lstrip("_")

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from rlcb.analysis.game_records import GameScores, GameValue
 from rlcb.analysis.run import Run, Task
 from rlcb.analysis.statistics import Curve, Interval, Summary
 
@@ -40,6 +41,7 @@ class Group:
     label: str
     algorithm: str
     mode: str
+    variant: str  # the name of its settings; empty where they have none
     num_envs: int | None
     num_workers: int
     num_threads: int | None
@@ -66,6 +68,18 @@ class Group:
     def jobs_beside(self) -> int:
         """The most other runs of a suite that shared the machine with a run of it."""
         return max((run.jobs_beside for run in self.runs), default=0)
+
+    @property
+    def disturbed(self) -> tuple[Run, ...]:
+        """The runs that other programs disturbed."""
+        return tuple(run for run in self.runs if run.disturbed)
+
+    @property
+    def unjudged(self) -> str:
+        """Why its speed is not judged: shared or disturbed; empty where it is judged, by its undisturbed runs."""
+        if self.jobs_beside:
+            return "shared"
+        return "disturbed" if self.runs and len(self.disturbed) == len(self.runs) else ""
 
     @property
     def seeds(self) -> tuple[int | None, ...]:
@@ -112,6 +126,7 @@ class ComparableSet(Task):
     equal_hours: float | None
     groups: tuple[Group, ...]
     pairs: tuple[Pair, ...]
+    variants: dict[str, dict[str, Any]]  # name of a variant's group → settings in which it differs from others
     notes: tuple[str, ...] = ()
     verdict: str = ""
 
@@ -161,30 +176,6 @@ class MachineTable:
     unequal_work: tuple[str, ...]  # where their groups do not do the same work
 
 
-@dataclass(frozen=True)
-class GroupScores:
-    """Normalised scores of one group over games; mean and IQM are None unless it has a score in every game."""
-
-    group: str
-    scores: dict[str, tuple[float, ...]]  # game → the score of each seed
-    mean: float | None = None  # of the games' means
-    mean_interval: Interval | None = None
-    iqm: float | None = None  # of all seeds of all games
-    iqm_interval: Interval | None = None
-
-
-@dataclass(frozen=True)
-class GameScores:
-    """Normalised scores over the sets that differ in nothing but their game."""
-
-    games: tuple[str, ...]
-    levels: str
-    budget: str
-    machine: str
-    metric: str
-    groups: tuple[GroupScores, ...]
-
-
 @dataclass(frozen=True, eq=False)
 class Comparison:
     """A whole comparison; the first set is the main one, the others are not comparable with it."""
@@ -195,6 +186,17 @@ class Comparison:
     seed: int
     game_scores: tuple[GameScores, ...]
     machine_tables: tuple[MachineTable, ...] = ()
+
+    def scores_of(self, one: ComparableSet) -> GameScores | None:
+        """The scores over games that a set is part of, None where it is part of none."""
+        task = (one.levels, one.budget, one.machine)
+        alike = (found for found in self.game_scores if (found.levels, found.budget, found.machine) == task)
+        return next((found for found in alike if one.finished and one.env in found.games), None)
+
+    def is_main_task(self, one: ComparableSet) -> bool:
+        """Whether a set is the main one, or differs from it in nothing but its game."""
+        scores = self.scores_of(one)
+        return one is self.sets[0] or (scores is not None and scores is self.scores_of(self.sets[0]))
 
     def places(self) -> dict[str, tuple[int, str]]:
         """The number of each run's set, from 1, and its group, by its name; without runs that only repeat another."""
@@ -213,13 +215,25 @@ class Comparison:
 def _plain(value: Any) -> Any:
     """A value as JSON represents it."""
     if isinstance(value, Run):  # without its history and the settings it shares with its group
-        names = ("path", "seed", "status", "reason", "time_shares", "evaluations", "problems", "jobs_beside")
+        names = (
+            "path",
+            "seed",
+            "status",
+            "reason",
+            "time_shares",
+            "evaluations",
+            "problems",
+            "jobs_beside",
+            "disturbance",
+        )
         return {**{name: _plain(getattr(value, name)) for name in names}, "figures": _plain(value.metrics)}
     if is_dataclass(value) and not isinstance(value, type):
         record = {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
         if isinstance(value, Group):
             record["failed"] = [{"run": run.name, "seed": run.seed, "reason": run.reason} for run in value.failed]
             record["valid"] = value.valid
+        if isinstance(value, GameValue):
+            record["difference"] = _plain(value.difference)
         return {"title": value.title, **record} if isinstance(value, ComparableSet) else record
     if isinstance(value, dict):
         return {str(key): _plain(inner) for key, inner in value.items()}

@@ -13,6 +13,7 @@ from rlcb.analysis.evaluations import Evaluations
 from rlcb.analysis.history import History
 from rlcb.analysis.machines import cores_used, machine_of, nodes_of, own_machine
 from rlcb.analysis.untrusted import number, plain, section, whole_number
+from rlcb.disturbance.verdict import Disturbance
 
 FINAL_UPDATES = 10  # updates that the final FPS is measured over
 MEASURES = ("PSS", "RSS")  # of memory
@@ -70,6 +71,7 @@ class Run:
     name: str
     algorithm: str
     mode: str
+    variant: str  # the name of its settings; empty where they have none
     env: str
     game: str  # the environment's short name
     distribution_mode: str | None  # this and the next two: None for other environments than Procgen's
@@ -86,6 +88,7 @@ class Run:
     reason: str  # why it is not finished
     ended: float  # seconds since the epoch
     metrics: RunMetrics
+    disturbance: Disturbance
     memory_measure: str  # PSS or RSS; empty where it is not recorded
     time_shares: dict[str, float]
     history: History
@@ -94,8 +97,14 @@ class Run:
 
     @property
     def label(self) -> str:
-        """Algorithm and mode."""
-        return f"{self.algorithm.upper()} {self.mode.capitalize()}"
+        """Algorithm, mode and, where it has one, variant."""
+        return with_variant(f"{self.algorithm.upper()} {self.mode.capitalize()}", self.variant)
+
+    @property
+    def group_label(self) -> str:
+        """The same with the number of workers of a parallel run."""
+        workers = f" ({self.num_workers} workers)" if self.mode == "parallel" else ""
+        return with_variant(f"{self.algorithm.upper()} {self.mode.capitalize()}{workers}", self.variant)
 
     @property
     def task(self) -> Task:
@@ -128,6 +137,11 @@ class Run:
         return max(whole_number(self.hardware.get("jobs_beside")) or 0, 0)
 
     @property
+    def disturbed(self) -> bool:
+        """Whether other programs took so much of its cores that its speed is not that of the machine."""
+        return self.disturbance.disturbed is True
+
+    @property
     def device(self) -> str:
         """cpu or cuda."""
         return plain(self.hardware.get("device")) or plain(section(self.config, "hardware").get("device"))
@@ -137,6 +151,11 @@ class Run:
         """What the network computed in: fp32, which is also what it was before there was a choice, or bf16."""
         used = plain(self.hardware.get("precision")) or plain(section(self.config, "hardware").get("precision"))
         return used or "fp32"
+
+
+def with_variant(name: str, variant: str) -> str:
+    """A name of runs, followed by their variant where they have one."""
+    return f"{name} · {variant}" if variant else name
 
 
 def metrics_of_history(history: History) -> dict[str, float | None]:
@@ -178,6 +197,15 @@ def metrics_of_summary(benchmark: dict[str, Any], summary: dict[str, Any]) -> tu
     wrong = [name for name in names if found[name] is not None and number(found[name]) is None]
     problems = [f"not a number in its summary: {', '.join(wrong)}"] if wrong else []
     return {name: number(found[name]) for name in names}, problems
+
+
+def disturbance_of(benchmark: dict[str, Any]) -> Disturbance:
+    """What other programs took of the cores; all unknown where that is not recorded."""
+    said = section(benchmark, "disturbance")
+    known = {field.name: number(said.get(field.name)) for field in fields(Disturbance)}
+    disturbed = said.get("disturbed")
+    given: dict[str, Any] = {name: value for name, value in known.items() if value is not None}
+    return Disturbance(**{**given, "disturbed": disturbed if isinstance(disturbed, bool) else None})
 
 
 def status_of(

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rlcb.analysis.alive import Owner, owner_of
-from rlcb.analysis.load import config_of, identity_of, places_of
+from rlcb.analysis.load import config_of, identity_of, places_of, variant_of
 from rlcb.analysis.run import FINAL_UPDATES
 from rlcb.analysis.untrusted import env_names, number, plain, read_object, read_tail, section, whole_number
 from rlcb.errors import UsageError
@@ -29,6 +29,7 @@ class RunStatus:
     run: str  # its directory, relative to the folder that was named
     algorithm: str = ""
     mode: str = ""
+    variant: str = ""  # empty where it has none
     game: str = ""
     seed: int | None = None
     state: str = "unknown"  # one of STATES
@@ -69,6 +70,7 @@ def run_status(path: Path, now: float) -> RunStatus:
     news = max((time for time in changed if time is not None), default=_changed(path / "run.json"))
     status = replace(
         status,
+        variant=variant_of(config),
         game=game or name,
         seed=whole_number(env.get("seed")),
         checkpoint_age_seconds=None if saved is None else max(now - saved, 0.0),

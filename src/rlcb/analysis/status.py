@@ -82,7 +82,10 @@ def _planned(folder: Path, runs: dict[Path, RunStatus], suite: Suite, run: Suite
     alive, known = suite.state == "running", runs.get(run.path)
     if known is None:
         name = plain(str(run.path.relative_to(folder)))
-        known = RunStatus(name, run.kind.algorithm, run.kind.mode, run.game, run.seed, "waiting", fraction=0.0)
+        kind = run.kind
+        known = RunStatus(
+            name, kind.algorithm, kind.mode, kind.variant, run.game, run.seed, state="waiting", fraction=0.0
+        )
         if reason := suite.failure(run):
             return replace(known, state="failed", detail=reason)
         if alive and suite.started(run):

@@ -1,15 +1,16 @@
 """Suites from their files: the runs that are planned, what the suite's events say, how much is left to do."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 from rlcb.analysis.alive import owner_of
 from rlcb.analysis.untrusted import number, plain, read_tail, whole_number
-from rlcb.config.registry import ALGORITHMS, Kind
+from rlcb.config.registry import ALGORITHMS, VARIANT_NAME, Kind
+from rlcb.config.variants import kinds_of
 from rlcb.config.yaml_file import read_yaml
 from rlcb.errors import UsageError
 
@@ -45,7 +46,7 @@ class SuiteRun:
     @property
     def final_checkpoint(self) -> Path:
         """The checkpoint that it has when it is finished."""
-        return self.path / "checkpoints" / f"{self.kind.algorithm}_{self.kind.mode}_final.pt"
+        return self.path / "checkpoints" / f"{self.kind.pair}_final.pt"
 
 
 def planned_runs(suite: Path, kinds: Sequence[Kind], games: Sequence[str], seeds: Sequence[int]) -> list[SuiteRun]:
@@ -121,12 +122,25 @@ def _state(path: Path, last: str) -> str:
 
 def _planned(path: Path, settings: dict[str, Any]) -> tuple[SuiteRun, ...]:
     """All runs of a suite, in its order."""
-    lists = [settings.get(key) for key in ("seeds", "games", "algorithms", "modes")]
+    lists: list[Any] = [settings.get(key) for key in ("seeds", "games", "algorithms", "modes")]
     seeds, games, algorithms, modes = (one if isinstance(one, list) else [one] for one in lists)
-    if len(seeds) * len(games) * len(algorithms) * len(modes) > _MOST_RUNS:
+    variants = _variants(path, settings)
+    if len(seeds) * len(games) * len(algorithms) * len(modes) * max(len(variants), 1) > _MOST_RUNS:
         raise UsageError(f"{path / 'suite.yaml'}: plans more than {_MOST_RUNS:,} runs")
     known = all(isinstance(name, str) and name in ALGORITHMS for name in algorithms)
     if not known or not all(map(plain, games)) or None in map(whole_number, seeds):
         raise UsageError(f"{path / 'suite.yaml'}: damaged: its seeds, games or algorithms are not known")
-    kinds = [Kind(name, mode) for name, mode in product(algorithms, modes) if mode in ALGORITHMS[name].modes]
+    kinds = kinds_of(algorithms, modes, variants)
     return tuple(planned_runs(path, kinds, [plain(game) for game in games], [int(seed or 0) for seed in seeds]))
+
+
+def _variants(path: Path, settings: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """The variants of a suite; empty where it has none."""
+    found = settings.get("variants") or {}
+    known = isinstance(found, dict) and all(
+        isinstance(name, str) and re.fullmatch(VARIANT_NAME, name) and isinstance(keys, dict)
+        for name, keys in found.items()
+    )
+    if not known:
+        raise UsageError(f"{path / 'suite.yaml'}: damaged: its variants are not names with keys")
+    return found

@@ -5,6 +5,7 @@ from typing import Any
 
 DEFAULT_ALGORITHM = "ppo"
 MODES = ("sequential", "parallel")
+VARIANT_NAME = r"[A-Za-z0-9][A-Za-z0-9-]{0,39}"  # without _, which separates the parts of a folder's name
 CLUSTER_KEYS = ("cluster", "min_workers", "insecure")  # of the section `parallel`: they mean nothing to other runs
 
 
@@ -51,6 +52,11 @@ class Kind:
     def label(self) -> str:
         """Its name in folders and files; no part of it contains an underscore."""
         return "_".join(self._parts)
+
+    @property
+    def pair(self) -> str:
+        """The same without the variant."""
+        return f"{self.algorithm}_{self.mode}"
 
     @property
     def name(self) -> str:

@@ -7,7 +7,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic.fields import FieldInfo
 
 from rlcb import networks
-from rlcb.config.registry import ALGORITHMS, DEFAULT_ALGORITHM, EXECUTIONS, Execution
+from rlcb.config.registry import ALGORITHMS, DEFAULT_ALGORITHM, EXECUTIONS, VARIANT_NAME, Execution
 from rlcb.config.yaml_file import dump_yaml
 
 if TYPE_CHECKING:
@@ -142,6 +142,9 @@ class LoggingConfig(Section):
     tensorboard: bool | Literal["auto"] = setting("auto", "write TensorBoard events; auto: if it is installed")
     checkpoint_dir: str | None = setting(None, "null: checkpoints/ in the output directory")
     log_dir: str | None = setting(None, "null: logs/ in the output directory")
+    variant: Annotated[str, Field(pattern=f"^{VARIANT_NAME}$")] | None = setting(
+        None, "a name for these settings, which comparisons show and keep apart"
+    )
 
 
 class HardwareConfig(Section):
@@ -260,6 +263,8 @@ def allowed_values(field: FieldInfo) -> str:
         elif kind in (int, float):
             limits = [*field.metadata, *(item for detail in details for item in getattr(detail, "metadata", ()))]
             words.append(_range_words("a number" if kind is float else "a whole number", limits))
+        elif kind is str and details:
+            words.append("up to 40 letters, digits and - (not first)")
         else:
             words.append({bool: "true or false", str: "text", type(None): "null"}[kind])
     return " or ".join(words)

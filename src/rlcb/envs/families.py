@@ -15,6 +15,7 @@ if TYPE_CHECKING:  # numpy takes longer to import than `--help` may
 
 # Procgen's games, without importing them. easy_0 to hard_1 are the rewards that count as 0 and 1 (Cobbe et al. 2020,
 # arXiv 1912.01588, appendix C); 0 is what a policy reaches that cannot see, and random actions can score below it.
+# The authors' code has 1 and 1.5 for Jumper and Leaper in easy mode, where their table has 3: see docs/metrics.md.
 # Procgen has a level generator per mode, not all of them for every game: a missing one ends the process. In the four
 # games without `levels_rate` a completed level only means the highest possible score, so their share says little.
 _TABLE = Path(__file__).with_name("procgen_games.csv").read_text(encoding="utf-8")

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from rlcb.analysis.comparison import compare
+from rlcb.analysis.game_text import STATISTICS, TITLES, improvement_verdict
 from rlcb.analysis.load import load_runs
 from rlcb.analysis.metrics import METRIC, METRICS
 from rlcb.analysis.plots import COLOURS, MOST_CURVES, as_image, figure_four_panels
@@ -20,7 +21,11 @@ from rlcb.errors import ResourceError
 from rlcb.files import write_json, write_whole
 from rlcb.report.csv_text import csv_text
 from rlcb.report.document import Picture, render
+from rlcb.report.games import games_csv, published_note, published_rows, score_notes, scores_csv, shown_pairs
 from rlcb.report.sections import Origin, make_document
+
+_MOST_SHOWN = 4  # games with tables of their own on the screen
+_MOST_LISTED = 4  # pictures of sets, each with a line of its own
 
 
 def compare_any(paths: Sequence[Path], output: Path, threshold: float | None, seed: int) -> int:
@@ -39,9 +44,18 @@ def compare_any(paths: Sequence[Path], output: Path, threshold: float | None, se
     options += [] if threshold is None else ["--reward-threshold", f"{threshold:g}"]
     command = shlex.join(["rlcb", "compare", *map(str, paths), *options])
     *files, page = write_comparison(comparison, output, Origin(runs, unread, command, datetime.now().astimezone()))
-    written = (f"Written: {file}" for file in files if not file.match("report_*.png"))
-    print(comparison_text(comparison), *written, f"Report: {page}", sep="\n", flush=True)
+    print(comparison_text(comparison, brief=True), *_written(files), f"Report: {page}", sep="\n", flush=True)
     return 0
+
+
+def _written(files: Sequence[Path]) -> list[str]:
+    """A line for each file, but one for many pictures of sets and none for those of the page."""
+    pictures = [file for file in files if file.match("comparison*.png")]
+    others = [file for file in files if file not in pictures and not file.match("report_*.png")]
+    names = [str(file) for file in pictures]
+    if len(names) > _MOST_LISTED:
+        names = [f"{names[0]} to {pictures[-1].name}"]
+    return [f"Written: {name}" for name in (*names, *map(str, others))]
 
 
 def write_comparison(comparison: Comparison, folder: Path, origin: Origin) -> list[Path]:
@@ -70,6 +84,9 @@ def write_report(comparison: Comparison, folder: Path, origin: Origin) -> list[P
         **{f"{picture.name}.png": picture.png for picture in pictures},
         "runs.csv": runs_csv(comparison, origin.runs).encode(errors="replace"),
     }
+    if comparison.game_scores:
+        content["games.csv"] = games_csv(comparison).encode(errors="replace")
+        content["scores.csv"] = scores_csv(comparison).encode(errors="replace")
     for name, data in content.items():
         write_whole(folder / name, data)
     return [folder / name for name in content]
@@ -90,10 +107,17 @@ def comparison_csv(comparison: Comparison) -> str:
         for group in one.groups:
             for name in METRIC:
                 found = group.metrics[name]
-                row = {"set": one.title, "group": group.label, "valid": group.valid, "metric": name, "n": found.n}
+                row = {
+                    "set": one.title,
+                    "group": group.label,
+                    "variant": group.variant,
+                    "valid": group.valid,
+                    "metric": name,
+                    "n": found.n,
+                }
                 row |= {"mean": found.mean, "std": found.std, **_bounds("", found.interval)}
                 row |= {"iqm": found.iqm, **_bounds("iqm_", found.iqm_interval)}
-                rows.append({**row, "jobs_beside": group.jobs_beside})
+                rows.append({**row, "jobs_beside": group.jobs_beside, "disturbed_runs": len(group.disturbed)})
     return _csv(rows)
 
 
@@ -109,10 +133,16 @@ def runs_csv(comparison: Comparison, runs: Sequence[Run]) -> str:
         order, label = places.get(run.name, (0, run.label))
         policy = comparison.sets[order - 1].evaluation_policy if order else "sampled"
         row: dict[str, Any] = {"run": run.name, "set": order or "", "group": label}
-        row |= {"algorithm": run.algorithm, "mode": run.mode, "env": run.env, "levels": run.task.levels}
+        row |= {
+            "algorithm": run.algorithm,
+            "mode": run.mode,
+            "variant": run.variant,
+            "env": run.env,
+            "levels": run.task.levels,
+        }
         row |= {"seed": run.seed, "status": run.status, "reason": run.reason, **vars(run.metrics)}
         row |= {"memory_measure": run.memory_measure, "machine": run.task.machine, "cores": run.cores}
-        row |= {"jobs_beside": run.jobs_beside}
+        row |= {"jobs_beside": run.jobs_beside, **vars(run.disturbance)}
         for levels in ("train", "unseen"):
             played = run.evaluations.find(run.env, levels, policy)
             row[f"evaluation_{levels}"] = played.mean_reward if played else None
@@ -125,6 +155,19 @@ def _csv(rows: Sequence[dict[str, Any]]) -> str:
     return csv_text([list(rows[0]), *(list(row.values()) for row in rows)])
 
 
-def comparison_text(comparison: Comparison) -> str:
-    """The verdict, tables, pairs, and which runs are not compared."""
-    return render("comparison.txt", comparison=comparison, metrics=METRICS, measures=MEASURES)
+def comparison_text(comparison: Comparison, brief: bool = False) -> str:
+    """The verdict, tables, pairs, and which runs are not compared; `brief`: of many games only what all show."""
+    return render(
+        "comparison.txt",
+        comparison=comparison,
+        metrics=METRICS,
+        measures=MEASURES,
+        shortened=lambda scores: brief and scores is not None and len(scores.games) > _MOST_SHOWN,
+        titles=TITLES,
+        statistics=list(STATISTICS),
+        published_note=published_note,
+        score_notes=score_notes,
+        published_rows=published_rows,
+        shown_pairs=shown_pairs,
+        improvement_verdict=improvement_verdict,
+    )

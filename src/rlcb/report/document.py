@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Literal
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 
+from rlcb.analysis.grouping import setting_text
 from rlcb.analysis.text import efficiency_text, interval_text, mean_and_deviation, metric_title, number_text
 
 _MARKUP = re.compile(r"([\\`*_\[\]|~])")  # characters that are markup wherever they stand in Markdown
@@ -101,7 +102,7 @@ def render(template: str, **values: Any) -> str:
         keep_trailing_newline=True,
     )
     templates.filters |= {"number": number_text, "interval": interval_text, "mean_and_deviation": mean_and_deviation}
-    templates.filters |= {"efficiency": efficiency_text, "metric_title": metric_title}
+    templates.filters |= {"efficiency": efficiency_text, "metric_title": metric_title, "setting": setting_text}
     templates.filters |= {"inline": _inline, "line": _line, "fenced": _fenced, "summary": _summary}
     return templates.get_template(template).render(**values)
 

@@ -37,7 +37,7 @@ class SetPictures:
 
     def learning(self) -> Iterator[Picture]:
         """Reward over steps and over time."""
-        groups = [_thinned(group, self.points) for group in self._drawn]
+        groups = [thinned(group, self.points) for group in self._drawn]
         curves = [group.curves["reward_steps"] for group in groups if "reward_steps" in group.curves]
         if not curves:
             return
@@ -66,6 +66,8 @@ class SetPictures:
             caption = "Environment steps per second of the whole training loop, mean over seeds."
             if any(group.jobs_beside for group in groups):
                 caption += " Shared: other runs of the suite had a part of the machine at the same time."
+            if any(group.unjudged == "disturbed" for group in groups):
+                caption += " Disturbed: other programs used the cores at the same time."
             yield self._picture("fps", figure, f"Average FPS: {_values(groups, 'average_fps')}", caption)
 
     def time(self) -> Iterator[Picture]:
@@ -130,7 +132,7 @@ def _published_gap(one: ComparableSet) -> str:
     return f" PPO as published ({SOURCE}) has {both} after {at:,.0f} steps."
 
 
-def _thinned(group: Group, points: int) -> Group:
+def thinned(group: Group, points: int) -> Group:
     """The group with at most so many points of each curve, including the first and the last."""
     curves = dict(group.curves)
     for name, curve in curves.items():

@@ -16,10 +16,12 @@ from rlcb.analysis.plots import MOST_CURVES
 from rlcb.analysis.records import ComparableSet, Comparison
 from rlcb.analysis.run import Run
 from rlcb.analysis.text import counted, number_text, with_minus
+from rlcb.analysis.unjudged import disturbed_text
 from rlcb.analysis.untrusted import number, plain, section
 from rlcb.report import tables
 from rlcb.report.document import Block, Cell, Document, Row, Section, Table, Text, make_table
 from rlcb.report.figures import SetPictures
+from rlcb.report.games import game_sections
 
 _MOST_DRAWN = 16  # sets with pictures: as many as there are games
 _MOST_VERDICTS = 4
@@ -45,10 +47,9 @@ def make_document(comparison: Comparison, origin: Origin) -> Document:
     sets = comparison.sets
     labels = dict.fromkeys(group.label for one in sets for group in one.groups)
     colours = {label: place for place, label in enumerate(labels)}
-    sections = [Section("Verdict", "verdict", tuple(_verdict(comparison)))]
+    sections = [Section("Verdict", "verdict", tuple(_verdict(comparison))), *game_sections(comparison, colours)]
     if len(sets) > 1:
-        overview = (tables.set_table(sets), *(tables.game_table(scores) for scores in comparison.game_scores))
-        sections.append(Section("Overview", "overview", overview))
+        sections.append(Section("Overview", "overview", (tables.set_table(sets),)))
     if comparison.machine_tables:
         across = tuple(
             block for table in comparison.machine_tables for block in tables.machine_blocks(comparison, table)
@@ -83,17 +84,22 @@ def make_document(comparison: Comparison, origin: Origin) -> Document:
 
 
 def _verdict(comparison: Comparison) -> Iterator[Block]:
-    """What the main set shows; with few finished sets, what each of them shows."""
+    """What the main set shows, or all games of the main task; with few finished sets, what each of them shows."""
     finished = [one for one in comparison.sets if one.finished]
-    if not 1 < len(finished) <= _MOST_VERDICTS:
+    games = comparison.scores_of(comparison.sets[0])
+    if games or not 1 < len(finished) <= _MOST_VERDICTS:
         yield Text("lead", comparison.verdict)
+    if not 1 < len(finished) <= _MOST_VERDICTS:
         return
     for one in finished:
-        yield Text("lead", one.verdict)
+        yield Text("paragraph" if games else "lead", one.verdict)
     lost = sum(item.reason.startswith(("failed", "unfinished", "repeats")) for item in comparison.excluded)
     also = f" {counted(lost, 'run')} failed, did not finish or repeat another one." if lost else ""
     across = " What ran on different machines is shown side by side below." if comparison.machine_tables else ""
-    yield Text("paragraph", f"These {len(finished)} sets of runs are not comparable with each other.{across}{also}")
+    rest = f"These {len(finished)} sets of runs are not comparable with each other."
+    if all(comparison.is_main_task(one) for one in finished):
+        rest = "Rewards of different games are not comparable with each other; normalised scores are."
+    yield Text("paragraph", f"{rest}{across}{also}")
 
 
 def _set_sections(
@@ -104,6 +110,7 @@ def _set_sections(
     if one.evaluated:
         evaluation = [*(pictures.evaluation() if pictures else ()), tables.evaluation_table(one)]
     parts: list[tuple[str, str, Iterable[Block]]] = [
+        ("Variants", "variants", tables.variant_blocks(one)),
         ("Learning curves", "curves", pictures.learning() if pictures else ()),
         ("Speed", "speed", pictures.fps() if pictures else ()),
         ("Where the time went", "time", pictures.time() if pictures else ()),
@@ -186,7 +193,8 @@ def _runs_table(comparison: Comparison, runs: Sequence[Run]) -> Table:
                 "Final reward": with_minus(number_text(run.metrics.final_reward, ".2f")),
                 "Episode length": number_text(run.metrics.final_episode_length, ",.0f"),
                 "Average FPS": number_text(run.metrics.average_fps, ",.0f"),
-                "Remarks": "; ".join(text for text in (run.reason, beside, *run.problems) if text) or "–",
+                "Remarks": "; ".join(text for text in (run.reason, beside, disturbed_text(run), *run.problems) if text)
+                or "–",
             }
         )
     caption = "Every run that could be read; runs.csv has more of each."

@@ -10,6 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rlcb.analysis.run import with_variant
 from rlcb.analysis.run_status import STATES, RunStatus, short_time
 from rlcb.analysis.status import Snapshot, SuiteStatus, look
 from rlcb.console import Screen, lost_output
@@ -130,7 +131,7 @@ def _cells(run: RunStatus) -> tuple[str, ...]:
     """A run as a row of the table."""
     return (
         run.run,
-        f"{run.algorithm.upper()} {run.mode}".strip() or "?",
+        with_variant(f"{run.algorithm.upper()} {run.mode}".strip() or "?", run.variant),
         run.game or "?",
         "?" if run.seed is None else str(run.seed),
         run.state,

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from rlcb.analysis.grouping import setting_text
 from rlcb.analysis.metrics import METRIC
-from rlcb.analysis.records import NOT_SHOWN, ComparableSet, Comparison, GameScores, Group, MachineTable, Pair
+from rlcb.analysis.records import NOT_SHOWN, ComparableSet, Comparison, Group, MachineTable, Pair
 from rlcb.analysis.statistics import Interval
 from rlcb.analysis.text import (
     MEASURES,
@@ -17,9 +17,9 @@ from rlcb.analysis.text import (
     number_text,
     p_text,
     sentence,
-    shared_mark,
     with_minus,
 )
+from rlcb.analysis.unjudged import speed_mark
 from rlcb.analysis.untrusted import plain
 from rlcb.report.document import Block, Cell, Row, Table, Text, make_table
 
@@ -92,11 +92,29 @@ def difference_blocks(one: ComparableSet) -> Iterator[Block]:
         alone = len(one.groups) == 1
         yield Text("paragraph", "One group: nothing to tell apart." if alone else "The groups differ in their mode.")
         return
+    labels = [group.label for group in one.groups]
+    yield from _settings_blocks("Settings in which groups differ.", dict(zip(labels, settings, strict=True)), keys)
+
+
+def variant_blocks(one: ComparableSet) -> Iterator[Block]:
+    """What each variant changes."""
+    keys = list(dict.fromkeys(key for values in one.variants.values() for key in values))
+    texts = {
+        label: {key: setting_text(value) for key, value in values.items()} for label, values in one.variants.items()
+    }
+    if texts and not keys:
+        yield Text("paragraph", "One variant alone: there is no other to tell it apart from.")
+    elif texts:
+        yield from _settings_blocks("Settings in which variants of an algorithm and mode differ.", texts, keys)
+
+
+def _settings_blocks(caption: str, groups: dict[str, dict[str, str]], keys: Sequence[str]) -> Iterator[Block]:
+    """A row for each group with its values of some settings."""
     rows = []
-    for group, values in zip(one.groups, settings, strict=True):
+    for label, values in groups.items():
         cells = {plain(key): Cell(values.get(key, "–")) for key in keys[:_MOST_DIFFERENCES]}
-        rows.append({"Group": Cell(group.label, group=True), **cells})
-    yield make_table("Settings in which groups differ.", rows)
+        rows.append({"Group": Cell(label, group=True), **cells})
+    yield make_table(caption, rows)
     if others := keys[_MOST_DIFFERENCES:]:
         yield Text("paragraph", f"They differ further in: {', '.join(map(plain, others))}.")
 
@@ -124,7 +142,7 @@ def _deviation_cell(group: Group, metric: str, more: str = "") -> Cell:
     """A mean with its standard deviation over seeds."""
     text, deviation = with_minus(metric_text(group, metric)), group.metrics[metric].std
     spread = "" if deviation is None else f"± {deviation:{METRIC[metric].form}}"
-    parts = (spread, known_seeds(group, metric), shared_mark(group, metric), more)
+    parts = (spread, known_seeds(group, metric), speed_mark(group, metric), more)
     return Cell(text, "\n".join(part for part in parts if part))
 
 
@@ -142,23 +160,6 @@ def set_table(sets: Sequence[ComparableSet]) -> Table:
     ]
     caption = "What was compared, and who is ahead where that can be told; runs of different sets are never pooled."
     return make_table(caption, rows, "lrlll")
-
-
-def game_table(scores: GameScores) -> Table:
-    """A row for each group with its normalised scores over games."""
-    count = len(scores.games)
-    rows = []
-    for one in scores.groups:
-        row = {"Group": Cell(one.group, group=True), "Games": Cell(f"{len(one.scores)} of {count}")}
-        for title, value, interval in (("Mean", one.mean, one.mean_interval), ("IQM", one.iqm, one.iqm_interval)):
-            known = _interval_cell(number_text(value, ".2f"), interval, ".2f")
-            row[title] = Cell("n/a", "not all games") if value is None else known
-        rows.append(row)
-    word = "final reward" if scores.metric == "final_reward" else "evaluation on unseen levels"
-    caption = f"Normalised score over {count} games ({', '.join(scores.games)}; {scores.levels}): {word}, "
-    caption += "0 for a policy that sees nothing, 1 for the published maximum, with 95 % intervals. "
-    caption += "Mean: of the games’ means; IQM: of all seeds of all games."
-    return make_table(caption, rows)
 
 
 def winner_table(one: ComparableSet) -> Table:
@@ -245,7 +246,7 @@ def _group_table(caption: str, one: ComparableSet, columns: Columns) -> Table:
 
 def _metric_cell(group: Group, metric: str) -> Cell:
     found = _interval_cell(metric_text(group, metric), group.metrics[metric].interval, METRIC[metric].form)
-    parts = (found.detail, known_seeds(group, metric), shared_mark(group, metric))
+    parts = (found.detail, known_seeds(group, metric), speed_mark(group, metric))
     return Cell(found.text, "\n".join(part for part in parts if part))
 
 

@@ -88,7 +88,8 @@ def check_output(path: Path, config: Config, mode: str) -> None:
 def create_run(path: Path, config: Config, mode: str) -> RunDirectory:
     """Make a new run directory; one that is there already is renamed, never overwritten."""
     for folder in _roots(path, config, mode):
-        _make_way(folder)
+        if _holds_run(folder):
+            set_aside(folder)
     _refuse_foreign_files(path)
     run = _open(path, config, mode)
     _identify(run)
@@ -98,23 +99,13 @@ def create_run(path: Path, config: Config, mode: str) -> RunDirectory:
 
 def claim(path: Path, resume: bool) -> int:
     """Lock the directory of a run whose files come from elsewhere; unless it is resumed, an earlier one is renamed."""
-    if not resume:
-        _make_way(path)
+    if not resume and _holds_run(path):
+        set_aside(path)
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ResourceError(f"{error.filename}: cannot be written to: {error.strerror}") from None
     return _lock(path)
-
-
-def _make_way(folder: Path) -> None:
-    """Rename the run in a folder, if there is one."""
-    if _holds_run(folder):
-        descriptor = _lock(folder)
-        try:
-            _set_aside(folder)
-        finally:
-            os.close(descriptor)
 
 
 def _refuse_foreign_files(path: Path) -> None:
@@ -276,12 +267,15 @@ def _first_free(path: Path) -> Path:
     return target
 
 
-def _set_aside(path: Path) -> None:
-    """Rename a finished run's directory, which is locked, to the first free `<name>.1`, `<name>.2`, …"""
-    path, target = path.resolve(), _first_free(path)
+def set_aside(path: Path) -> None:
+    """Rename a finished run's directory to the first free `<name>.1`, `<name>.2`, …; refused while it is locked."""
+    descriptor = _lock(path)
     try:
+        path, target = path.resolve(), _first_free(path)
         path.rename(target)
         (target / LOCK).unlink(missing_ok=True)
     except OSError as error:
         raise ResourceError(f"{path}: cannot be moved aside: {error.strerror}") from None
+    finally:
+        os.close(descriptor)
     note(f"the earlier run in {path} was moved to {target}")

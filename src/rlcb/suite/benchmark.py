@@ -12,10 +12,12 @@ from rlcb.config.registry import Kind
 from rlcb.config.schema import Config
 from rlcb.console import filled, warn
 from rlcb.errors import RlcbError, UsageError, WorkersLost
+from rlcb.run.directory import set_aside
 from rlcb.signals import StopRequest
 from rlcb.suite.directory import (
     check_room,
     check_unlocked,
+    disturbed_runs,
     event,
     has_plan,
     locked,
@@ -39,12 +41,18 @@ _CLUSTER_ATTEMPTS = 3  # Ray may end the process that uses it, for instance when
 
 
 def benchmark(
-    output: Path, file: Path | None, flags: Given, jobs: int | str | None = None, dry_run: bool = False
+    output: Path,
+    file: Path | None,
+    flags: Given,
+    jobs: int | str | None = None,
+    dry_run: bool = False,
+    repeat_disturbed: bool = False,
 ) -> int:
     """Do what is not done yet of a suite; returns the exit code. Without file and flags it continues the stored one.
 
     `jobs`: how many runs train at a time: a number, auto, or None for what is usual for such a suite.
     `dry_run`: print what would be done, after all that could refuse it; nothing is started, measured or written.
+    `repeat_disturbed`: move finished runs aside that other programs disturbed, so that they are done again.
     """
     stop = StopRequest("every run under way finishes its update and saves, then the suite stops")
     stop.install()
@@ -60,9 +68,11 @@ def benchmark(
 
     def work() -> int:
         if dry_run:
-            return _print_plan(output, _planned(output, _chosen(output, wanted, where)), stop, jobs)
+            suite = _planned(output, _chosen(output, wanted, where))
+            return _print_plan(output, suite, stop, jobs, repeat_disturbed)
         with locked(output):
-            return _carry_out(output, _agreed(output, _chosen(output, wanted, where)), stop, jobs, again)
+            suite = _agreed(output, _chosen(output, wanted, where))
+            return _carry_out(output, suite, stop, jobs, repeat_disturbed, again)
 
     cluster = where["cluster"] if "cluster" in where else (wanted or stored(output)).settings.cluster
     if cluster in (None, "local"):
@@ -78,11 +88,15 @@ def benchmark(
     raise WorkersLost(f"this machine's part of the cluster is gone; continue with: {again}")
 
 
-def _carry_out(output: Path, suite: Suite, stop: StopRequest, jobs: int | str | None, again: str) -> int:
+def _carry_out(
+    output: Path, suite: Suite, stop: StopRequest, jobs: int | str | None, repeat_disturbed: bool, again: str
+) -> int:
     """Do what is not done yet; `again`: the command that continues."""
     with _cluster_of(suite, output, jobs) as cluster, closing(Display()) as display:
         stop.install()  # again: should Ray have replaced the signal handlers or caught what they raise
         stop.begin()  # from here on there are runs to save
+        for run in disturbed_runs(suite.settings, output) if repeat_disturbed else ():
+            set_aside(run.path)
         work = Work(output, suite, stop, display, jobs, cluster)
         _check(work, cluster)
         store(output, suite)
@@ -111,8 +125,14 @@ def _check(work: Work, cluster: "Cluster | None") -> None:
 def _agreed(output: Path, chosen: Suite) -> Suite:
     """The suite with all that is decided or measured when it begins."""
     suite = _planned(output, chosen)
-    # Measured once, so that all runs of a kind are carried out alike.
-    configs = {kind: with_precision(config, kind.mode) for kind, config in suite.configs.items()}
+    configs, measured = dict(suite.configs), dict[str, str]()
+    for kind, config in suite.configs.items():
+        # Measured once, so that all runs are carried out alike, and variants do not differ by chance.
+        if config.hardware.precision == "auto" and kind.pair in measured:
+            configs[kind] = config.changed("hardware", precision=measured[kind.pair])
+        elif config.hardware.precision == "auto":
+            configs[kind] = with_precision(config, kind.mode)
+            measured[kind.pair] = configs[kind].hardware.precision
     return Suite(suite.settings, configs)
 
 
@@ -143,16 +163,18 @@ def _chosen(output: Path, wanted: Suite | None, where: Mapping[str, Any]) -> Sui
     return suite
 
 
-def _print_plan(output: Path, suite: Suite, stop: StopRequest, jobs: int | str | None) -> int:
+def _print_plan(output: Path, suite: Suite, stop: StopRequest, jobs: int | str | None, repeat_disturbed: bool) -> int:
     check_unlocked(output)
     with _cluster_of(suite, output, jobs) as cluster, closing(Display()) as display:
         work = Work(output, suite, stop, display, jobs, cluster)
+        again = disturbed_runs(suite.settings, output) if repeat_disturbed else []
+        work.results = {run: result for run, result in work.results.items() if run not in again}
         _check(work, cluster)
         display.line(_banner(work))
         together = work.machines.outlook(work.unfinished)
         left = None if suite.settings.duration_hours else work.seconds_left(work.unfinished)  # in the banner otherwise
         time_left = "" if left is None else clock(left)
-        values = {"work": work, "resumable": resumable, "together": together, "time_left": time_left}
+        values = {"work": work, "resumable": resumable, "together": together, "time_left": time_left, "again": again}
         display.line(filled("suite_plan.txt", **values, cluster=cluster))
     return 0
 
@@ -175,6 +197,10 @@ def _do(work: Work, jobs: int | str | None, again: str) -> int:
         return stop.exit_code
     if report:
         display.line(f"Report: {report}")
+    disturbed = sum(result.disturbed for result in work.results.values())
+    if disturbed:
+        runs = "1 run was" if disturbed == 1 else f"{disturbed} runs were"
+        display.line(f"{runs} disturbed by other programs; repeat on a quiet machine: {again} --repeat-disturbed")
     event(work.output, "suite_finished", failures=work.failures)
     if work.failures:
         reasons = "; ".join(f"{name}: {reason}" for name, reason in work.failures.items())

@@ -34,6 +34,7 @@ class Result:
     seconds: float
     fps: float | None
     reward: float | None
+    disturbed: bool = False  # by other programs
 
 
 def runs_of(settings: SuiteConfig, output: Path) -> list[SuiteRun]:
@@ -96,7 +97,8 @@ def store(output: Path, suite: Suite) -> None:
     for kind, config in suite.configs.items():
         head = "# For every run of this kind; --env and --seed are given to each.\n"
         write_whole(config_path(output, kind), (head + config.to_yaml()).encode())
-    write_whole(output / _SETTINGS, dump_yaml(suite.settings.model_dump()).encode())
+    left_out = None if suite.settings.variants else {"variants"}  # such a suite is what it was before there were any
+    write_whole(output / _SETTINGS, dump_yaml(suite.settings.model_dump(exclude=left_out)).encode())
 
 
 def has_plan(output: Path) -> bool:
@@ -114,8 +116,7 @@ def stored(output: Path) -> Suite:
 
 def refuse_differences(output: Path, planned: Suite, wanted: Suite) -> None:
     """Raise UsageError if the suite that is wanted differs from the stored one, and name the differences."""
-    there, here = (suite.settings.model_dump(exclude={"overrides"}) for suite in (planned, wanted))
-    different = _differences(there | planned.settings.overrides, here | wanted.settings.overrides)
+    different = _differences(_flat(planned.settings), _flat(wanted.settings))
     if not different:  # otherwise the configurations differ for that reason
         for kind, config in wanted.configs.items():
             before, now = planned.configs[kind].as_used(), config.as_used()
@@ -130,6 +131,12 @@ def refuse_differences(output: Path, planned: Suite, wanted: Suite) -> None:
             f"--output-dir {output}: holds a suite with other settings: {'; '.join(different[:_SHOWN])}{more}. "
             "Choose another directory, or give nothing but --output-dir to continue that suite"
         )
+
+
+def _flat(settings: SuiteConfig) -> dict[str, Any]:
+    """The settings, each override and each variant by its name."""
+    variants = {f"variants.{name}": keys for name, keys in settings.variants.items()}
+    return settings.model_dump(exclude={"overrides", "variants"}) | settings.overrides | variants
 
 
 def _left_open(config: Config) -> list[tuple[str, str]]:
@@ -154,16 +161,29 @@ def result_of(run: SuiteRun) -> Result | None:
     """The result of a finished run; None if it is not finished, or its files are damaged or another run's."""
     try:
         summary = read_object(run.path / "training_summary.json")
-        env = section(section(read_object(run.path / "benchmark_metrics.json"), "config"), "env")
+        config = section(read_object(run.path / "benchmark_metrics.json"), "config")
         whole = run.final_checkpoint.stat().st_size > 0
     except (OSError, UsageError):
         return None
+    env, variant = section(config, "env"), section(config, "logging").get("variant")
     found = [*(summary.get(key) for key in ("status", "algorithm", "mode")), env.get("name"), env.get("seed")]
     wanted = ["finished", run.kind.algorithm.upper(), run.kind.mode, canonical_env_name(run.game), run.seed]
     hours = number(summary.get("duration_hours"))
-    if not whole or found != wanted or hours is None or not 0 <= hours <= _LONGEST_HOURS:
+    if (
+        not whole
+        or found != wanted
+        or (variant or "") != run.kind.variant
+        or hours is None
+        or not 0 <= hours <= _LONGEST_HOURS
+    ):
         return None
-    return Result(3600 * hours, number(summary.get("avg_fps")), number(summary.get("final_reward")))
+    disturbed = section(summary, "disturbance").get("disturbed") is True
+    return Result(3600 * hours, number(summary.get("avg_fps")), number(summary.get("final_reward")), disturbed)
+
+
+def disturbed_runs(settings: SuiteConfig, output: Path) -> list[SuiteRun]:
+    """The finished runs that other programs disturbed."""
+    return [run for run in runs_of(settings, output) if (result := result_of(run)) and result.disturbed]
 
 
 def resumable(run: SuiteRun) -> bool:

@@ -98,6 +98,15 @@ class JobPlan:
     threads: dict[Kind, int]  # kind → threads that its runs are given because they share the machine
     on_gpu: bool = False  # some of the runs use the GPU
 
+    @property
+    def claims_text(self) -> str:
+        """What a run of each kind takes; variants that take the same are named together."""
+        found: dict[str, int] = {}
+        for kind, claim in self.claims.items():
+            same = len({other for like, other in self.claims.items() if like.pair == kind.pair}) == 1
+            found[kind.pair if same else kind.label] = claim
+        return ", ".join(f"{name} {claim}" for name, claim in found.items())
+
     def at_once(self, run: SuiteRun) -> int:
         """How many runs like this one can be under way at a time."""
         return min(self.count, len(self.shares) // self.claims[run.kind])

@@ -137,8 +137,8 @@ class ThisMachine(Machines):
         plan = self._plan
         if plan.count == 1:
             return []
-        claims = ", ".join(f"{kind.label} {claim}" for kind, claim in plan.claims.items())
-        return [f"At a time: up to {plan.count} runs on {len(plan.shares)} cores, of which each takes: {claims}"]
+        cores = f"{len(plan.shares)} cores, of which each takes: {plan.claims_text}"
+        return [f"At a time: up to {plan.count} runs on {cores}"]
 
     def outlook(self, runs: Sequence[SuiteRun]) -> list[list[tuple[SuiteRun, str]]]:
         """What would train beside what."""

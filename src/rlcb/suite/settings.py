@@ -9,22 +9,30 @@ from pydantic import BeforeValidator, Field, ValidationError
 
 from rlcb.config.load import Given, division_note, meant
 from rlcb.config.registry import ALGORITHMS, CLUSTER_KEYS, DEFAULT_ALGORITHM, MODES, Kind
-from rlcb.config.schema import Config, Section, Whole, all_keys, fields, setting
+from rlcb.config.schema import Config, Section, Whole, setting
+from rlcb.config.variants import CONFIG, crossed, kinds_of
 from rlcb.config.yaml_file import read_yaml
 from rlcb.console import note
 from rlcb.envs.families import canonical_env_name, find
 from rlcb.errors import UsageError
 from rlcb.run.metrics import want_tensorboard
+from rlcb.suite.keys import (
+    PASSED_ON,
+    Sources,
+    check_keys,
+    check_variants,
+    chosen,
+    keys_of,
+    note_left_out,
+    refuse_same,
+    where_of,
+)
 from rlcb.train import check_cluster, check_hardware, new_config
 
-Sources = dict[str, str]  # setting → where it was given, as a message names it
-# Config keys that the suite decides itself, and the setting that does.
-_DECIDED = {"name": "games", "seed": "seeds", "duration_hours": "duration_hours", "total_timesteps": "total_timesteps",
-            "checkpoint_dir": "--output-dir", "log_dir": "--output-dir"}  # fmt: skip
-PASSED_ON = tuple(key for key in all_keys() if key not in _DECIDED)
 WHERE = ("cluster", "insecure")  # keys that say where runs train, which may change when a suite is continued
 BUDGETS = ("duration_hours", "total_timesteps")
 
+_Keys = BeforeValidator(lambda value: {} if value is None else value)
 _Several = BeforeValidator(lambda value: value if isinstance(value, list) else [value])
 
 
@@ -56,6 +64,10 @@ class SuiteConfig(Section):
     )
     overrides: dict[str, Any] = setting({}, "config keys for all runs, such as 'num_envs: 32'")
 
+    variants: Annotated[dict[str, Annotated[dict[str, Any], _Keys]], _Keys] = setting(
+        {}, "names, each with its config keys, such as 'lowent: {ent_coef: 0.001}'"
+    )
+
     @property
     def cluster(self) -> str | None:
         """The cluster whose nodes train the runs; a cluster of this machine alone is for the runs that start one."""
@@ -69,8 +81,8 @@ class SuiteConfig(Section):
 
     @property
     def kinds(self) -> list[Kind]:
-        """The kinds of runs; a mode that one algorithm lacks is left out for that one."""
-        return [Kind(name, mode) for name in self.algorithms for mode in self.modes if mode in ALGORITHMS[name].modes]
+        """The kinds of runs; a mode that one algorithm lacks is left out for that one, and so is a variant there."""
+        return kinds_of(self.algorithms, self.modes, self.variants)
 
 
 @dataclass(frozen=True)
@@ -86,6 +98,9 @@ def build_suite(path: Path | None, flags: Given) -> Suite:
     values, source = _read(path)
     overrides = values["overrides"] = {} if values.get("overrides") is None else values["overrides"]
     for key, (flag, value) in flags.items():
+        if key == "variants":
+            values[key] = chosen(values.get(key), flag, value)
+            continue
         if key in PASSED_ON:
             if not isinstance(overrides, dict):
                 valid = "config keys with their values"
@@ -140,7 +155,9 @@ def _checked(settings: SuiteConfig, source: Sources) -> SuiteConfig:
         places = [source[key] for key in BUDGETS if getattr(settings, key) is not None]
         problem = f"{' and '.join(places)} exclude each other" if len(places) > 1 else "how long is not said"
         raise UsageError(f"{problem}; give --duration HOURS or --total-timesteps N for each run")
-    _check_overrides(settings, source)
+    check_keys(settings.overrides, settings.algorithms, source)
+    _check_files(settings, source)
+    check_variants(settings.variants, settings.algorithms, settings.modes, source)
     try:
         games = [find(canonical_env_name(game))[1] for game in settings.games]
     except UsageError as error:
@@ -154,46 +171,32 @@ def _checked(settings: SuiteConfig, source: Sources) -> SuiteConfig:
     return settings
 
 
-def _check_overrides(settings: SuiteConfig, source: Sources) -> None:
-    where = source["overrides"]
-    for key in settings.overrides:
-        if key in _DECIDED:
-            raise UsageError(f"{where}.{key}: is decided by {_DECIDED[key]} in a suite")
-        if key not in PASSED_ON:
-            raise UsageError(f"{where}: unknown key {key}{meant(key, PASSED_ON)}")
-        if not any(key in _keys_of(algorithm) for algorithm in settings.algorithms):
-            owners = " and ".join(name for name in ALGORITHMS if key in _keys_of(name))
-            raise UsageError(
-                f"{_where(source, key)}: is for {owners}, this suite has {' and '.join(settings.algorithms)}"
-            )
+def _check_files(settings: SuiteConfig, source: Sources) -> None:
     if isinstance(settings.config, dict):
-        labels = [kind.label for kind in settings.kinds]
-        for label in settings.config:
-            if label not in labels:
-                raise UsageError(f"{source['config']}: unknown key {label}{meant(label, labels)}")
-
-
-def _keys_of(algorithm: str) -> set[str]:
-    return {key for _, key, _ in fields(algorithm)}
-
-
-def _where(source: Sources, key: str) -> str:
-    """Where an override was given."""
-    return source.get(f"overrides.{key}", f"{source['overrides']}.{key}")
+        pairs = [kind.pair for kind in crossed(settings.algorithms, settings.modes, {})]
+        for pair in settings.config:
+            if pair not in pairs:
+                raise UsageError(f"{source['config']}: unknown key {pair}{meant(pair, pairs)}")
 
 
 def _build_configs(settings: SuiteConfig, source: Sources) -> dict[Kind, Config]:
     """The configuration of each kind; checked for every game, kept with the first game's name and the first seed."""
     configs: dict[Kind, Config] = {}
+    said: dict[str, None] = {}  # once for all variants
     for kind in settings.kinds:
-        given = settings.config.get(kind.label) if isinstance(settings.config, dict) else settings.config
+        own = settings.variants.get(kind.variant, {}).get(CONFIG)
+        given = own or (settings.config.get(kind.pair) if isinstance(settings.config, dict) else settings.config)
         for game in reversed(settings.games):
             changes = _changes(settings, source, kind, game)
             configs[kind] = new_config(kind.algorithm, kind.mode, Path(given) if given else None, changes)
         if kind.is_parallel and (words := division_note(configs[kind], changes)):
-            note(f"{kind.label}: {words}")
+            said[f"{kind.pair}: {words}"] = None
         want_tensorboard(configs[kind].logging.tensorboard)
         _check_machines(kind, configs[kind], settings)
+    for words in said:
+        note(words)
+    refuse_same(configs, source["variants"])
+    note_left_out(settings.variants, settings.algorithms, settings.modes)
     return configs
 
 
@@ -228,11 +231,13 @@ def _changes(settings: SuiteConfig, source: Sources, kind: Kind, game: str) -> d
         "duration_hours": (source[budget], settings.duration_hours),
         "checkpoint_dir": ("--output-dir", None),  # all of a run stays in its directory
         "log_dir": ("--output-dir", None),
+        "variant": (source["variants"], kind.variant or None),
     }
     if budget == "total_timesteps":
         changes[budget] = (source[budget], settings.total_timesteps)
-    known = _keys_of(kind.algorithm) - set(() if kind.is_parallel else CLUSTER_KEYS)
-    changes |= {key: (_where(source, key), value) for key, value in settings.overrides.items() if key in known}
+    known = keys_of(kind.algorithm) - set(() if kind.is_parallel else CLUSTER_KEYS)
+    for variant, values in (("", settings.overrides), (kind.variant, settings.variants.get(kind.variant, {}))):
+        changes |= {key: (where_of(source, key, variant), value) for key, value in values.items() if key in known}
     if kind.is_parallel and "num_envs" in changes:
         # A suite compares modes: num_envs is the total in each, whatever share the file gives a worker.
         changes.setdefault("num_envs_per_worker", (changes["num_envs"][0], None))
