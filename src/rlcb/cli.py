@@ -67,7 +67,7 @@ def limits_verb(argv: Sequence[str]) -> int:
     """`rlcb limits ALGORITHM --mode MODE …`: what this machine could reach; all configuration keys are flags here."""
     parser = training.limits_parser(argv)
     arguments = parser.parse(argv)
-    algorithm = arguments.algorithm
+    algorithm, rounds, seconds = arguments.algorithm, arguments.rounds, arguments.seconds
     mode = arguments.mode or ALGORITHMS[algorithm].modes[0]
     overrides = overrides_of(parser, arguments, algorithm, mode)
 
@@ -78,7 +78,7 @@ def limits_verb(argv: Sequence[str]) -> int:
         refuse_missing_mode(algorithm, mode)
         config = new_config(algorithm, mode, arguments.config, overrides)
         check_hardware(config, mode)
-        return show_limits(with_device(config, mode), mode, arguments.rounds, arguments.seconds)
+        return show_limits(with_device(config, mode), mode, rounds, seconds, arguments.accept_disturbed)
 
     return answered(parser.prog, work, prints_result=True)
 
@@ -92,9 +92,8 @@ def tune_verb(argv: Sequence[str]) -> int:
 
     name = {"name": (flag_of("name"), arguments.name)} if arguments.name else {}
     what = (arguments.algorithm, "parallel", arguments.config, name)
-    return answered(
-        parser.prog, lambda: tune(with_device(new_config(*what), "parallel"), arguments.output, arguments.updates)
-    )
+    how = (arguments.output, arguments.updates, arguments.accept_disturbed)
+    return answered(parser.prog, lambda: tune(with_device(new_config(*what), "parallel"), *how))
 
 
 def evaluate(argv: Sequence[str] | None = None, prog: str = "rlcb evaluate", universal: bool = True) -> int:
@@ -141,10 +140,10 @@ def benchmark_verb(argv: Sequence[str]) -> int:
     from rlcb.suite.benchmark import benchmark
 
     output, file, dry_run = given.pop("output_dir"), given.pop("suite", None), given.pop("dry_run")
-    jobs = given.pop("jobs", None)
+    jobs, repeat = given.pop("jobs", None), given.pop("repeat_disturbed")
     values = {k: [parse_scalar(one) for one in v] if isinstance(v, list) else parse_scalar(v) for k, v in given.items()}
     flags = {key: (flag_of(key), value) for key, value in values.items()}
-    return answered(parser.prog, lambda: benchmark(output, file, flags, jobs, dry_run), prints_result=dry_run)
+    return answered(parser.prog, lambda: benchmark(output, file, flags, jobs, dry_run, repeat), prints_result=dry_run)
 
 
 def doctor(argv: Sequence[str], prog: str = "rlcb doctor") -> int:

@@ -64,15 +64,28 @@ NOT_RUN = {
     'srun -N1 -w "$head" .venv/bin/ray start --head --port 6379 --include-dashboard false --block &': _OTHER_MACHINES,
     'srun -N3 -x "$head" .venv/bin/ray start --address "$address" --block &': _OTHER_MACHINES,
     "sleep 15": _OTHER_MACHINES,
+    "rlcb benchmark --output-dir ./benchmarks/many --cluster null": (
+        "continues a suite; tests/cluster/test_cluster_suites.py has one"
+    ),
     "python docs/results/plot.py": "redraws the pictures of docs/results.md",
 }
 # Commands that are run in another form: what the document leaves open, or what this machine does not have.
 _ON_SLURM = "rlcb train impala --mode parallel"
+_MANY_RUNS = "--modes sequential --seeds 1 2 3 4 5 6 --games coinrun starpilot --total-timesteps 1e6"
 INSTEAD = {
     "rlcb train … | head": "rlcb train ppo",
     'eval "$(rlcb completion bash)"': "rlcb completion bash",
     "nohup rlcb train …": "rlcb train ppo",
     "rlcb benchmark --cluster …": "rlcb benchmark --cluster local --modes parallel --duration 0.5",
+    f"rlcb benchmark --cluster 10.0.0.1:6379 {_MANY_RUNS} --output-dir ./benchmarks/many": (
+        f"rlcb benchmark --cluster local {_MANY_RUNS} --output-dir ./benchmarks/many"
+    ),
+    "rlcb benchmark --cluster auto --modes sequential --total-timesteps 1e6": (
+        "rlcb benchmark --cluster local --modes sequential --total-timesteps 1e6"
+    ),
+    "rlcb benchmark --output-dir ./benchmarks/study --repeat-disturbed": (
+        "rlcb benchmark --duration 0.5 --output-dir ./benchmarks/other --repeat-disturbed"
+    ),
     "rlcb limits ALGORITHM --mode MODE": "rlcb limits a2c --mode sequential",
     "rlcb train a2c --resume DIR": "rlcb train ppo --resume DIR",  # the document says that it is refused
     f'srun --overlap -N1 -w "$head" .venv/bin/{_ON_SLURM} --cluster "$address" --num-actors auto': (
@@ -99,7 +112,7 @@ WITH_DRY_RUN = ("train", "benchmark")
 MAKE_NOT_RUN = ("printf", "grep", "rm", "find", ".venv/bin/python -m tensorboard.main")
 SMALLER = {
     "evaluate": ("--num-episodes", "2", "--num-threads", "1"),
-    "limits": ("--rounds", "1", "--seconds", "0.05"),
+    "limits": ("--rounds", "1", "--seconds", "0.05", "--accept-disturbed"),
 }
 
 

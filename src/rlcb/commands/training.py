@@ -84,6 +84,7 @@ def limits_parser(argv: Sequence[str]) -> Parser:
     group.add_argument("--rounds", type=whole(1, 1000), default=ROUNDS, metavar="N", help="number of measurements")
     text = "length of each part of a measurement"
     group.add_argument("--seconds", type=positive(600), default=SECONDS, metavar="SECONDS", help=text)
+    _add_accept_disturbed(group.add_argument)
     add_keys(parser, _keys_of(algorithm), algorithm, mode, _aliases(algorithm))
     parser.epilog = _where_defaults_are(algorithm, mode)
     hide_keys(parser, ALIASES)
@@ -101,6 +102,7 @@ def tune_parser() -> Parser:
     group.add_argument("--updates", type=whole(1, 1000), default=2, metavar="N", help="updates timed per trial")
     output = Path("config/tuned.yaml")
     group.add_argument("--output", type=Path, metavar="FILE", default=output, help="where the settings are written")
+    _add_accept_disturbed(group.add_argument)
     add_keys(parser, ("name",))
     parser.epilog = f"Without {flag_of('name')} the environment is the config file's."
     return parser
@@ -120,8 +122,11 @@ def benchmark_parser() -> Parser:
     default = Path("benchmarks") / "suite"
     text = "where all results are kept; a suite that is there already is continued"
     group.add_argument("--output-dir", type=Path, metavar="DIR", default=default, help=text)
-    text = "runs that train at the same time; auto: as many as the cores allow; default auto, for timed runs 1"
+    text = "runs that train at the same time; auto: as many as the cores allow; default auto, for timed runs 1, "
+    text += "with --cluster as many as fit"
     group.add_argument("--jobs", type=whole_or_auto(1, MOST_JOBS), metavar="N|auto", help=text)
+    text = "repeat finished runs that other programs disturbed; their earlier results are kept in DIR/…/seed_N.1"
+    group.add_argument("--repeat-disturbed", action="store_true", help=text)
     _add_dry_run(group.add_argument)
     group = parser.add_argument_group("suite (also keys of the suite file)")
     usual = {}
@@ -195,3 +200,7 @@ def _add_common(add: _Add, output_dir: str) -> None:
 
 def _add_dry_run(add: _Add) -> None:
     add("--dry-run", action="store_true", help="check everything, print what would be done, and do nothing")
+
+
+def _add_accept_disturbed(add: _Add) -> None:
+    add("--accept-disturbed", action="store_true", help="use measurements even if other programs disturbed them")
