@@ -56,7 +56,9 @@ def script_parser(prog: str, algorithm: str, mode: str, timed: bool) -> Parser:
     from rlcb.config.load import default_output
 
     what = "for a fixed time" if timed else "for a fixed number of steps"
-    parser = Parser(prog, f"Train {algorithm.upper()} ({mode}) {what}.", defaults_of(algorithm, mode))
+    defaults = defaults_of(algorithm, mode)
+    required = {"duration_hours": "none: required without --resume"} if timed else {}
+    parser = Parser(prog, f"Train {algorithm.upper()} ({mode}) {what}.", lambda: {**defaults(), **required})
     parser.usage = f"{prog} {'--duration HOURS ' if timed else ''}[options]"
     _add_common(parser.add_argument_group("run").add_argument, f"./{default_output(algorithm, mode)}")
     keys = ("duration_hours", *TIMED_KEYS) if timed else FIXED_KEYS
