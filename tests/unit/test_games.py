@@ -108,7 +108,12 @@ def test_values_stand_beside_the_published_ones(all_games: Comparison) -> None:
 
 def test_aggregates_are_of_the_normalised_rewards(all_games: Comparison) -> None:
     (scores,) = all_games.game_scores
-    assert [found.metric for found in scores.metrics] == ["final_reward", "evaluation_train", "evaluation_unseen", "late_reward"]
+    assert [found.metric for found in scores.metrics] == [
+        "final_reward",
+        "evaluation_train",
+        "evaluation_unseen",
+        "late_reward",
+    ]
     assert scores.main is scores.metrics[2]
     strata: dict[str, list[np.ndarray[Any, Any]]] = {SEQUENTIAL: [], PARALLEL: []}
     for one in sorted(all_games.sets, key=lambda one: one.env):
