@@ -170,9 +170,9 @@ def test_variants_are_ranked_by_their_normalised_mean_over_games(tmp_path: Path)
     ]  # fmt: skip
     assert found.notes == ()
     assert [recipe.established for recipe in found.recipes] == [False, True, True]
-    assert "Pick: PPO Sequential · linear has the highest mean (0." in found.verdict
+    assert "Pick (Reward, last 250 k steps): PPO Sequential · linear has the highest mean (0." in found.verdict
     assert "is established: 0.0" in found.verdict
-    assert "2 of 2 others established as behind" in found.verdict
+    assert "A difference is established from 2 of 2 others." in found.verdict
 
 
 def test_a_lead_within_the_noise_is_not_established(tmp_path: Path) -> None:
@@ -184,7 +184,7 @@ def test_a_lead_within_the_noise_is_not_established(tmp_path: Path) -> None:
     assert second.interval[0] < 0 < second.interval[1]
     assert not any(recipe.established for recipe in found.recipes)
     assert "is not established: 0.0" in found.verdict
-    assert "0 of 2 others established as behind" in found.verdict
+    assert "A difference is established from 0 of 2 others." in found.verdict
 
 
 def test_one_seed_gives_a_ranking_without_intervals(tmp_path: Path) -> None:
@@ -225,7 +225,7 @@ def test_seeds_that_not_all_have_are_left_out_and_said(tmp_path: Path) -> None:
     assert ranking_of(compared(tmp_path)).notes == ("no seed is common to all of them in coinrun: each with its own",)
 
 
-def test_runs_that_shared_the_machine_are_not_ranked_at_equal_time(tmp_path: Path) -> None:
+def test_runs_that_did_not_have_the_machine_alone_are_not_ranked_at_equal_time(tmp_path: Path) -> None:
     write_variants(tmp_path / "alone", ("coinrun", "maze"), (1, 2))
     comparison = compared(tmp_path / "alone")
     assert [ranking.metric for ranking in comparison.recipes] == ["late_reward", "reward_at_equal_time"]
@@ -233,10 +233,21 @@ def test_runs_that_shared_the_machine_are_not_ranked_at_equal_time(tmp_path: Pat
     expected = one.groups[0].metrics["reward_at_equal_time"].values
     by_label = {recipe.group: recipe for recipe in ranking_of(comparison, "reward_at_equal_time").recipes}
     assert by_label[one.groups[0].label].rewards["maze"] == pytest.approx(expected)
+    write_run(tmp_path / "alone" / "quick", algorithm="a2c", updates=80, fps=9000.0, name="procgen-maze-v0")
+    found = ranking_of(
+        compared(tmp_path / "alone"), "reward_at_equal_time"
+    )  # the other algorithm's time does not count
+    assert {recipe.group: recipe.rewards["maze"] for recipe in found.recipes}[one.groups[0].label] == (
+        pytest.approx(expected)
+    )
     write_variants(tmp_path / "shared", ("coinrun",), (1, 2), machine={"jobs_beside": 1})
     (found,) = compared(tmp_path / "shared").recipes
     assert found.metric == "late_reward"
-    assert "not ranked at equal time: runs shared the machine" in found.notes[-1]
+    assert "not ranked at equal time: 6 of 6 runs shared the machine" in found.notes[-1]
+    path = tmp_path / "alone" / "maze_base_1" / "benchmark_metrics.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "disturbance": {"disturbed": True}}))
+    (found,) = compared(tmp_path / "alone").recipes
+    assert found.notes == ("not ranked at equal time: 1 of 12 runs disturbed by other programs",)
 
 
 def test_short_runs_and_runs_without_variants_are_not_ranked(tmp_path: Path) -> None:
@@ -253,7 +264,7 @@ def test_every_form_of_output_has_the_ranking(tmp_path: Path, capsys: pytest.Cap
     printed, text = capsys.readouterr().out, (tmp_path / "out" / "comparison_report.txt").read_text()
     for content in (printed, text):
         assert title in content
-        assert "Pick: PPO Sequential · linear has the highest mean" in content
+        assert "Pick (Reward at equal time): PPO Sequential · linear has the" in content
     for name in ("report.html", "report.md"):
         content = (tmp_path / "out" / name).read_text()
         assert title in content

@@ -10,6 +10,7 @@ from rlcb.analysis.aggregates import normalized
 from rlcb.analysis.game_records import LATE
 from rlcb.analysis.games import limits_of
 from rlcb.analysis.grouping import setting_text
+from rlcb.analysis.metrics import METRIC
 from rlcb.analysis.recipe_records import EQUAL_TIME, Recipe, RecipeRanking
 from rlcb.analysis.records import ComparableSet, Group
 from rlcb.analysis.run import Run
@@ -44,14 +45,16 @@ def _collections(sets: Sequence[ComparableSet]) -> list[list[ComparableSet]]:
 
 
 def _rankings(sets: Sequence[ComparableSet], kind: tuple[str, str]) -> Iterator[RecipeRanking]:
-    """The rankings of one algorithm and mode: by late reward, then at equal time if no run shared its machine."""
+    """The rankings of one algorithm and mode: by late reward, then at equal time if each run had its machine alone."""
     by_steps = _ranking(sets, kind, LATE)
     if by_steps is None:
         return
-    shared = any(group.jobs_beside for one in sets for group in _groups_of(one, kind))
-    if shared:
-        said = "not ranked at equal time: runs shared the machine (rlcb benchmark --jobs 1 in another directory)"
-        yield replace(by_steps, notes=(*by_steps.notes, said))
+    runs = [run for one in sets for group in _groups_of(one, kind) for run in group.runs]
+    shared, disturbed = sum(run.jobs_beside > 0 for run in runs), sum(run.disturbed for run in runs)
+    if shared or disturbed:
+        parts = [f"{shared} of {counted(len(runs), 'run')} shared the machine (--jobs 1 avoids it)"] if shared else []
+        parts += [f"{disturbed} of {counted(len(runs), 'run')} disturbed by other programs"] if disturbed else []
+        yield replace(by_steps, notes=(*by_steps.notes, f"not ranked at equal time: {', '.join(parts)}"))
         return
     yield by_steps
     if by_time := _ranking(sets, kind, EQUAL_TIME):
@@ -88,25 +91,27 @@ def _ranking(sets: Sequence[ComparableSet], kind: tuple[str, str], metric: str) 
     first = sets[0]
     return RecipeRanking(
         *kind, metric, first.levels, first.budget, first.machine, tuple(games), normalize, tuple(recipes),
-        (*notes, *said), _verdict(recipes, normalize),
+        (*notes, *said), _verdict(recipes, metric, normalize),
     )  # fmt: skip
 
 
 def _values(one: ComparableSet, kind: tuple[str, str], metric: str) -> dict[str, Seeds]:
     """By the name of each group that may be ranked, the values of its seeds."""
     found: dict[str, Seeds] = {}
-    for group in _groups_of(one, kind):
-        named = ((run.name if run.seed is None else run.seed, _value(run, metric, one)) for run in group.runs)
+    groups = _groups_of(one, kind)
+    ends = (float(run.history.time[-1]) for group in groups for run in group.runs if len(run.history))
+    seconds = min(ends, default=0.0)  # that all of them trained for
+    for group in groups:
+        named = ((run.name if run.seed is None else run.seed, _value(run, metric, seconds)) for run in group.runs)
         known = {name: value for name, value in named if value is not None}
         if known and group.valid:
             found[group.label] = known
     return found
 
 
-def _value(run: Run, metric: str, one: ComparableSet) -> float | None:
-    if metric == LATE:
-        return run.metrics.late_reward
-    return value_at(run.history.time / 3600, run.history.reward, one.equal_hours) if one.equal_hours else None
+def _value(run: Run, metric: str, seconds: float) -> float | None:
+    """The late reward of a run, or what it had reached after so many seconds."""
+    return run.metrics.late_reward if metric == LATE else value_at(run.history.time, run.history.reward, seconds)
 
 
 def _why_not(
@@ -178,23 +183,23 @@ def _compared(recipes: Sequence[Recipe], strata: dict[str, list[Array]]) -> list
     return found
 
 
-def _verdict(recipes: Sequence[Recipe], normalize: bool) -> str:
+def _verdict(recipes: Sequence[Recipe], metric: str, normalize: bool) -> str:
     """The pick, and whether its lead is more than chance."""
     best, second, *_ = recipes
     form = "z.3f" if normalize else "z.2f"
-    lead = f"{best.group} has the highest mean ({best.score:{form}})"
+    pick = f"Pick ({METRIC[metric].title})"
+    lead = f"{pick}: {best.group} has the highest mean ({best.score:{form}})"
     gap = f"the difference from the next ({second.group}, {second.score:{form}})"
     if second.interval is None:
         few = any(len(seeds) < 2 for recipe in (best, second) for seeds in recipe.rewards.values())
         why = "one seed" if few else "no variation between seeds"
-        return f"Pick: {lead}; {gap} is not established ({why})."
+        return f"{lead}; {gap} is not established ({why})."
     low, high = -second.interval[1], -second.interval[0]
     judged = "is established" if second.established else "is not established"
     behind = sum(recipe.established for recipe in recipes[1:])
     span = f"{-second.difference:{form}} {interval_text((low, high), form)}"
-    return (
-        f"Pick: {lead}; {gap} {judged}: {span}. {behind} of {counted(len(recipes) - 1, 'other')} established as behind."
-    )
+    others = f"A difference is established from {behind} of {counted(len(recipes) - 1, 'other')}"
+    return f"{lead}; {gap} {judged}: {span}. {others}."
 
 
 def changes_text(recipe: Recipe) -> str:

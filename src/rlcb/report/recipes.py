@@ -33,8 +33,8 @@ def _blocks(ranking: RecipeRanking) -> Iterator[Block]:
             title: Cell(text if title == _CHANGES else with_minus(text), with_minus(detail), strong=place == 1)
             for title, (text, detail) in _columns(ranking, recipe).items()
         }
-        rows.append({"Rank": Cell(str(place)), "Group": Cell(recipe.group, group=True), **cells})
-    yield make_table(f"{recipe_title(ranking)}. {_about(ranking)}", rows, "rl" + "r" * (len(rows[0]) - 3) + "l")
+        rows.append({"Group": Cell(recipe.group, group=True, strong=place == 1), **cells})
+    yield make_table(f"{recipe_title(ranking)}. {_about(ranking)}", rows, "l" + "r" * (len(rows[0]) - 2) + "l")
     if ranking.notes:
         yield Text("items", ranking.notes)
 
@@ -48,7 +48,7 @@ def recipe_title(ranking: RecipeRanking) -> str:
 def _about(ranking: RecipeRanking) -> str:
     """What the ranking is of."""
     task = ", ".join(text for text in (ranking.levels, ranking.budget, ranking.machine) if text)
-    time = " Equal time: in each game, the longest that all runs of it reached." * (ranking.metric == EQUAL_TIME)
+    time = " Equal time: in each game, the longest that all of these runs reached." * (ranking.metric == EQUAL_TIME)
     return f"{task}; games: rewards, mean ± standard deviation over seeds.{time}"
 
 
