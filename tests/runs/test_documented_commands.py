@@ -64,14 +64,24 @@ NOT_RUN = {
     'srun -N1 -w "$head" .venv/bin/ray start --head --port 6379 --include-dashboard false --block &': _OTHER_MACHINES,
     'srun -N3 -x "$head" .venv/bin/ray start --address "$address" --block &': _OTHER_MACHINES,
     "sleep 15": _OTHER_MACHINES,
+    "rlcb benchmark --output-dir ./benchmarks/many --cluster null": (
+        "continues a suite; tests/cluster/test_cluster_suites.py has one"
+    ),
     "python docs/results/plot.py": "redraws the pictures of docs/results.md",
 }
 # Commands that are run in another form: what the document leaves open, or what this machine does not have.
 _ON_SLURM = "rlcb train impala --mode parallel"
+_MANY_RUNS = "--modes sequential --seeds 1 2 3 4 5 6 --games coinrun starpilot --total-timesteps 1e6"
 INSTEAD = {
     "rlcb train … | head": "rlcb train ppo",
     "nohup rlcb train …": "rlcb train ppo",
     "rlcb benchmark --cluster …": "rlcb benchmark --cluster local --modes parallel --duration 0.5",
+    f"rlcb benchmark --cluster 10.0.0.1:6379 {_MANY_RUNS} --output-dir ./benchmarks/many": (
+        f"rlcb benchmark --cluster local {_MANY_RUNS} --output-dir ./benchmarks/many"
+    ),
+    "rlcb benchmark --cluster auto --modes sequential --total-timesteps 1e6": (
+        "rlcb benchmark --cluster local --modes sequential --total-timesteps 1e6"
+    ),
     "rlcb benchmark --output-dir ./benchmarks/study --repeat-disturbed": (
         "rlcb benchmark --duration 0.5 --output-dir ./benchmarks/other --repeat-disturbed"
     ),

@@ -10,6 +10,7 @@ from rlcb.signals import StopRequest
 from rlcb.suite.directory import result_of, runs_of
 from rlcb.suite.display import Display, clock
 from rlcb.suite.jobs import core_shares, plan_jobs
+from rlcb.suite.machines import Machines, ThisMachine
 from rlcb.suite.process import Child
 from rlcb.suite.settings import Suite
 
@@ -19,14 +20,26 @@ _START_UP = 10.0  # seconds from starting a run to its first update, roughly
 class Work:
     """The runs of a suite, the results of those that are finished, and the methods that do the rest."""
 
-    def __init__(self, output: Path, suite: Suite, stop: StopRequest, display: Display, jobs: int | str | None):
-        """`jobs`: how many runs train at a time: a number, auto, or None for what is usual for such a suite."""
+    def __init__(
+        self,
+        output: Path,
+        suite: Suite,
+        stop: StopRequest,
+        display: Display,
+        jobs: int | str | None,
+        cluster: Machines | None = None,
+    ):
+        """`jobs`: how many runs train at a time: a number, auto, or None for what is usual for such a suite.
+
+        `cluster`: where the runs train, if that is not this machine; evaluations and the report are made here.
+        """
         self.output = output
         self.suite = suite
         self.runs = runs_of(suite.settings, output)
         self.results = {run: result for run in self.runs if (result := result_of(run))}
         self.failures: dict[str, str] = {}  # what failed this time, and why
-        self.jobs = plan_jobs(jobs, suite, self.unfinished, core_shares())
+        self.jobs = plan_jobs(None if cluster else jobs, suite, self.unfinished, core_shares())
+        self.machines = cluster or ThisMachine(self.jobs, suite, output)
         self.stop = stop
         self.display = display
         self._started = time.monotonic()
@@ -50,8 +63,8 @@ class Work:
         known = [seconds for seconds in each if seconds is not None]
         if len(known) < len(each):
             return None
-        divided = sum(seconds / self.jobs.at_once(run) for run, seconds in zip(runs, known, strict=True))
-        rests = self.suite.settings.cool_down * max(len(runs) - 1, 0) / self.jobs.count
+        divided = sum(seconds / self.machines.at_once(run) for run, seconds in zip(runs, known, strict=True))
+        rests = self.suite.settings.cool_down * max(len(runs) - 1, 0) / self.machines.count
         return max(divided + rests, *known, 0.0)
 
     def report(self) -> Path | None:
