@@ -13,7 +13,7 @@ from rlcb.report.document import Block, Cell, Section, Text, make_table
 
 _RULE = (
     "The rule: the highest mean is the pick. Difference: from the best one, with Welch’s 95 % interval over seeds; it "
-    "is established where that leaves zero out and p survives Holm’s correction. The best of several looks better than "
+    "is established where that excludes zero and p survives Holm’s correction. The best of several looks better than "
     "it is, because it was chosen for its value: report it from runs with other seeds."
 )
 _CHANGES = "What it changes"
