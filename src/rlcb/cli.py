@@ -11,7 +11,8 @@ from rlcb.config.registry import ALGORITHMS, CLUSTER_KEYS, DEFAULT_ALGORITHM, MO
 from rlcb.flags import Parser, add_keys, answered, finite, flag_of, positive, start_program, whole, whole_or_auto
 
 # The flags of the documented scripts, by the config key each one sets; `rlcb train` has one for every key.
-TIMED_KEYS = ("name", "seed", "num_envs", "n_steps", "batch_size", "num_threads", "device", "precision")
+TIMED_KEYS = ("name", "seed", "num_envs", "n_steps", "batch_size", "num_threads", "device", "precision",
+              "log_every_seconds")  # fmt: skip
 FIXED_KEYS = (*TIMED_KEYS, "total_timesteps", "n_epochs", "learning_rate", "gamma", "gae_lambda", "clip_range",
               "ent_coef", "vf_coef", "log_interval", "save_interval", "checkpoint_dir", "log_dir")  # fmt: skip
 PARALLEL_KEYS = ("num_workers", "num_envs_per_worker", *CLUSTER_KEYS)

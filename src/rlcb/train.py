@@ -36,11 +36,10 @@ if TYPE_CHECKING:  # it imports torch and Ray
     from rlcb.run.summary import Outcome
 
 # What may change when a run is resumed: with any other key it would be another run.
-RESUMABLE_KEYS = ("total_timesteps", "duration_hours", "log_interval", "save_interval", "save_every_minutes",
-                  "keep_checkpoints", "tensorboard", "device", "compile", "deterministic", "env_groups",
-                  "num_threads", "num_workers", "backend",
-                  "worker_timeout", "cluster", "min_workers", "insecure", "num_learners", "actor_device", "num_slots",
-                  "policy_update_frequency")  # fmt: skip
+RESUMABLE_KEYS = ("total_timesteps", "duration_hours", "log_interval", "log_every_seconds", "save_interval",
+                  "save_every_minutes", "keep_checkpoints", "tensorboard", "device", "compile", "deterministic",
+                  "env_groups", "num_threads", "num_workers", "backend", "worker_timeout", "cluster", "min_workers",
+                  "insecure", "num_learners", "actor_device", "num_slots", "policy_update_frequency")  # fmt: skip
 
 _CLUSTER_ATTEMPTS = 3  # Ray may end the process that starts it, for instance when one of its calls fails
 

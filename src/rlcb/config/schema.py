@@ -134,6 +134,9 @@ class LoggingConfig(Section):
     """What is written where, and how often."""
 
     log_interval: _Int = setting(1, "updates between console lines", ge=1, le=10**9)
+    log_every_seconds: float = setting(
+        10.0, "least time between console lines where they go to no terminal, 0 for any", ge=0, le=1e6
+    )
     save_interval: _Int = setting(100, "updates between checkpoints", ge=1, le=10**9)
     save_every_minutes: float | None = setting(
         10.0, "also checkpoint after this much time, null for never", gt=0, le=1e6

@@ -8,7 +8,7 @@ from rlcb.config.plan import decided
 from rlcb.config.precision import with_precision
 from rlcb.config.registry import Kind
 from rlcb.config.schema import Config
-from rlcb.console import filled
+from rlcb.console import clock, filled
 from rlcb.errors import RlcbError, UsageError
 from rlcb.signals import StopRequest
 from rlcb.suite.directory import (
@@ -22,7 +22,7 @@ from rlcb.suite.directory import (
     store,
     stored,
 )
-from rlcb.suite.display import Display, clock
+from rlcb.suite.display import Display
 from rlcb.suite.evaluation import Evaluations
 from rlcb.suite.gpu_sharing import shared_gpu
 from rlcb.suite.jobs import core_shares, waves, with_threads

@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Sequence
-from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from rlcb.console import Screen
@@ -41,8 +40,3 @@ class Display(Screen):
         row.add_row(phase, ProgressBar(total=1.0, completed=share, width=24), f"{100 * share:.0f} %", times)
         lines = [Text(line, no_wrap=True, overflow="ellipsis") for line in current]
         self._area.update(Group(row, *lines), refresh=True)
-
-
-def clock(seconds: float) -> str:
-    """Hours, minutes and seconds: 1:02:03."""
-    return str(timedelta(seconds=round(seconds)))

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 from rlcb.analysis.suites import SuiteRun
 from rlcb.analysis.untrusted import read_object, whole_number
+from rlcb.console import clock
 from rlcb.errors import ResourceError, UsageError
 from rlcb.hardware import BESIDE_VARIABLE, CORES_VARIABLE
 from rlcb.suite.directory import Result, config_path, event, in_use, result_of, resumable
-from rlcb.suite.display import clock
 from rlcb.suite.jobs import Room
 from rlcb.suite.process import POLL_SECONDS, Child
 from rlcb.suite.work import Work

@@ -6,9 +6,10 @@ from pathlib import Path
 from statistics import fmean
 
 from rlcb.analysis.suites import SuiteRun
+from rlcb.console import clock
 from rlcb.signals import StopRequest
 from rlcb.suite.directory import result_of, runs_of
-from rlcb.suite.display import Display, clock
+from rlcb.suite.display import Display
 from rlcb.suite.jobs import core_shares, plan_jobs
 from rlcb.suite.process import Child
 from rlcb.suite.settings import Suite
