@@ -143,9 +143,10 @@ def limits_verb(argv: Sequence[str]) -> int:
     add("--rounds", type=whole(1, 1000), default=ROUNDS, metavar="N", help=f"measurements, default {ROUNDS}")
     text = f"length of each part of a measurement, default {SECONDS:g}"
     add("--seconds", type=positive(600), default=SECONDS, metavar="X", help=text)
+    parser.add_accept_disturbed()
     add_keys(parser, all_keys(), ALIASES)
     arguments = parser.parse(argv)
-    algorithm = arguments.algorithm
+    algorithm, rounds, seconds = arguments.algorithm, arguments.rounds, arguments.seconds
     mode = arguments.mode or ALGORITHMS[algorithm].modes[0]
     overrides = _overrides(parser, arguments, mode)
 
@@ -155,7 +156,7 @@ def limits_verb(argv: Sequence[str]) -> int:
         refuse_missing_mode(algorithm, mode)
         config = new_config(algorithm, mode, arguments.config, overrides)
         check_hardware(config, mode)
-        return show_limits(with_device(config, mode), mode, arguments.rounds, arguments.seconds)
+        return show_limits(with_device(config, mode), mode, rounds, seconds, arguments.accept_disturbed)
 
     return answered(parser.prog, work, prints_result=True)
 
@@ -168,6 +169,7 @@ def tune_verb(argv: Sequence[str]) -> int:
     add("--config", type=Path, metavar="FILE", help="what to tune, default config/<algorithm>_parallel.yaml")
     add("--output", type=Path, metavar="FILE", default=Path("config/tuned.yaml"), help="where to write")
     add("--updates", type=whole(1, 1000), default=2, metavar="N", help="updates timed in a trial, default 2")
+    parser.add_accept_disturbed()
     add_keys(parser, ("name",))
     arguments = parser.parse(argv)
     from rlcb.config.plan import tune
@@ -175,9 +177,8 @@ def tune_verb(argv: Sequence[str]) -> int:
 
     name = {"name": (flag_of("name"), arguments.name)} if arguments.name else {}
     what = (arguments.algorithm, "parallel", arguments.config, name)
-    return answered(
-        parser.prog, lambda: tune(with_device(new_config(*what), "parallel"), arguments.output, arguments.updates)
-    )
+    how = (arguments.output, arguments.updates, arguments.accept_disturbed)
+    return answered(parser.prog, lambda: tune(with_device(new_config(*what), "parallel"), *how))
 
 
 def evaluate(argv: Sequence[str] | None = None, prog: str = "rlcb evaluate", universal: bool = True) -> int:
@@ -269,6 +270,8 @@ def benchmark_verb(argv: Sequence[str]) -> int:
     parser.add_argument("--output-dir", type=Path, metavar="DIR", default=default, help=text)
     text = "runs that train at the same time; auto: as many as the cores allow; default auto, for runs by time 1"
     parser.add_argument("--jobs", type=whole_or_auto(1, MOST_JOBS), metavar="N|auto", help=text)
+    text = "run finished runs again that other programs disturbed; what they left is kept in DIR/…/seed_N.1"
+    parser.add_argument("--repeat-disturbed", action="store_true", help=text)
     _add_dry_run(parser)
     for key, field in SuiteConfig.model_fields.items():
         if key != "overrides":
@@ -282,10 +285,10 @@ def benchmark_verb(argv: Sequence[str]) -> int:
     parser.epilog += "or the report failed and all else is done; start again to retry."
     given = {key: value for key, value in vars(parser.parse(argv)).items() if value is not None}
     output, file, dry_run = given.pop("output_dir"), given.pop("suite", None), given.pop("dry_run")
-    jobs = given.pop("jobs", None)
+    jobs, repeat = given.pop("jobs", None), given.pop("repeat_disturbed")
     values = {k: [parse_scalar(one) for one in v] if isinstance(v, list) else parse_scalar(v) for k, v in given.items()}
     flags = {key: (flag_of(key), value) for key, value in values.items()}
-    return answered(parser.prog, lambda: benchmark(output, file, flags, jobs, dry_run), prints_result=dry_run)
+    return answered(parser.prog, lambda: benchmark(output, file, flags, jobs, dry_run, repeat), prints_result=dry_run)
 
 
 def doctor(argv: Sequence[str], prog: str = "rlcb doctor") -> int:

@@ -10,12 +10,14 @@ PIP = "pip install -c constraints.txt -e '.[tensorboard]'"
 PACKAGES = {"torch": "torch", "procgen": "procgen-mirror", "gymnasium": "gymnasium", "numpy": "numpy",
             "pydantic": "pydantic", "yaml": "pyyaml", "jinja2": "jinja2", "psutil": "psutil",
             "rich": "rich"}  # fmt: skip
+_LOOK_SECONDS = 1.0  # that the use of the cores is measured for
 
 
 def examine() -> int:
     """Run every check in order, print a line for each; 0 if training can work here, 6 if something is missing."""
     checks = {"Python": _python, "Packages": _packages, "TensorBoard": _tensorboard, "Machine": _machine,
-              "torch": _torch, "GPU": _gpu, "Procgen": _procgen, "One update": _one_update}  # fmt: skip
+              "Use now": _use_now, "torch": _torch, "GPU": _gpu, "Procgen": _procgen,
+              "One update": _one_update}  # fmt: skip
     for name, check in checks.items():
         try:
             print(f"✓ {name}: {check()}", flush=True)
@@ -56,6 +58,23 @@ def _machine() -> str:
         f"{machine['cpu']}, {machine['physical_cores']} cores / {machine['logical_cores']} threads, "
         f"{machine['usable_cores']} usable{quota}, {machine['memory_gb']} GB, {' '.join(machine['instruction_sets'])}"
     )
+
+
+def _use_now() -> str:
+    """How busy other programs keep the cores at this moment."""
+    from rlcb.disturbance.verdict import MOST_OTHERS
+    from rlcb.disturbance.watch import Watch
+
+    watch = Watch()
+    watch.look()
+    time.sleep(_LOOK_SECONDS)
+    watch.look()
+    found = watch.verdict()
+    if found.others_percent is None:
+        return "how busy the cores are is not readable here"
+    advice = "; speeds that are measured now may be too low"
+    busy = f"other programs use {found.others_percent:.0f} % of the cores, {found.stolen_percent:.0f} % are stolen"
+    return busy + (advice if found.others_percent >= MOST_OTHERS else "")
 
 
 def _torch() -> str:

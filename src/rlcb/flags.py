@@ -33,6 +33,11 @@ class Parser(argparse.ArgumentParser):
             print(message, end="", file=sys.stderr)
         sys.exit(_after_output(self.prog, status))
 
+    def add_accept_disturbed(self) -> None:
+        """The flag that takes a measurement although other programs used the cores."""
+        text = "conclude from what is measured also where other programs disturb it"
+        self.add_argument("--accept-disturbed", action="store_true", help=text)
+
     def parse(self, argv: Sequence[str] | None) -> argparse.Namespace:
         """Parse all of `argv`, None for the process's own; an unknown flag is answered with the nearest known one."""
         arguments, unknown = self.parse_known_args(argv)

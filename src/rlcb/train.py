@@ -260,7 +260,7 @@ def _train_in(
     with recorder:
         execution.train(Job(config, plan, recorder, stop, pool or WorkerPool()), state)
         outcome = recorder.finish()
-        if outcome.status == "finished" and pool is None and not outcome.jobs_beside:
+        if outcome.status == "finished" and pool is None and not (outcome.jobs_beside or outcome.disturbance.disturbed):
             outcome = _with_limit(outcome, run, config, stop)
         recorder.show_summary(outcome)
     if outcome.status != "interrupted":

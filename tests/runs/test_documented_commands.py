@@ -72,6 +72,9 @@ INSTEAD = {
     "rlcb train … | head": "rlcb train ppo",
     "nohup rlcb train …": "rlcb train ppo",
     "rlcb benchmark --cluster …": "rlcb benchmark --cluster local --modes parallel --duration 0.5",
+    "rlcb benchmark --output-dir ./benchmarks/study --repeat-disturbed": (
+        "rlcb benchmark --duration 0.5 --output-dir ./benchmarks/other --repeat-disturbed"
+    ),
     "rlcb limits ALGORITHM --mode MODE": "rlcb limits a2c --mode sequential",
     "rlcb train a2c --resume DIR": "rlcb train ppo --resume DIR",  # the document says that it is refused
     f'srun --overlap -N1 -w "$head" .venv/bin/{_ON_SLURM} --cluster "$address" --num-actors auto': (
@@ -98,7 +101,7 @@ WITH_DRY_RUN = ("train", "benchmark")
 MAKE_NOT_RUN = ("printf", "grep", "rm", "find", ".venv/bin/python -m tensorboard.main")
 SMALLER = {
     "evaluate": ("--num-episodes", "2", "--num-threads", "1"),
-    "limits": ("--rounds", "1", "--seconds", "0.05"),
+    "limits": ("--rounds", "1", "--seconds", "0.05", "--accept-disturbed"),
 }
 
 

@@ -288,5 +288,6 @@ def test_comparison(
     folders = ("--sequential", str(runs[0]), "--parallel", str(runs[1]), "--output", str(tmp_path / "two.png"))
     done = python("compare_results.py", *folders)
     assert done.returncode == 0, done.stderr
-    assert re.search(r"Speedup \(Parallel/Sequential\) +- +[\d.]+x", done.stdout)
+    # Not compared where other programs used the cores meanwhile.
+    assert re.search(r"Speedup \(Parallel/Sequential\) +- +([\d.]+x|n/a)", done.stdout)
     assert (tmp_path / "two.png").stat().st_size > 20_000

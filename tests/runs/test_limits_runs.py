@@ -1,6 +1,7 @@
 """`rlcb limits` for real, and the share of the limit in the summaries of runs."""
 
 import json
+import math
 import re
 import shlex
 import signal
@@ -15,15 +16,18 @@ import pytest
 from helpers.in_process import rlcb_here
 from helpers.processes import CARTPOLE, descendants, rlcb, wait_for_line
 from rlcb.analysis.load import load_run
+from rlcb.disturbance import verdict
 
-SHORT = ("--rounds", "2", "--seconds", "0.05")
+SHORT = ("--rounds", "2", "--seconds", "0.05", "--accept-disturbed")
 QUIET = ("--tensorboard", "false", "--total-timesteps", "512")
 PARTS = ("env_steps_per_second", "acting_per_second", "training_samples_per_second")
 
 
 @pytest.fixture
 def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where limits are kept; in this process nothing is measured long enough to be found disturbed."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(verdict, "SHORTEST", math.inf)
     return tmp_path / "cache" / "rlcb" / "limits.json"
 
 
@@ -142,11 +146,57 @@ def test_rounds_that_differ_much_are_noted(
     from rlcb.limits.formula import Limit
 
     found = [Limit(fps, 1.0, 1.0, 1.0, "2030-01-02T03:04:05+00:00") for fps in (1000.0, 1100.0, high)]
-    monkeypatch.setattr(report, "_measured", lambda *_: found)
+    monkeypatch.setattr(report, "_measured", lambda *_: (found, verdict.Disturbance()))
     done = rlcb_here("limits", "ppo", *CARTPOLE)
     assert f"Attainable: 1,100 FPS (1,000 to {high:,.0f})" in done.stdout
     assert ("note: the rounds differ much" in done.stderr) == noted
     assert limits_in(file)[0]["limit"]["fps"] == 1100
+
+
+@pytest.mark.parametrize(
+    ("answers", "more", "code", "words"),
+    [
+        ((True, False), (), 0, "measuring once more"),
+        ((True, True), (), 6, "nothing is stored; run it again on a quiet machine"),
+        ((True,), ("--accept-disturbed",), 0, "what was measured is probably too low"),
+    ],
+)
+def test_nothing_is_concluded_from_a_measurement_that_was_disturbed_twice(
+    answers: tuple[bool, ...],
+    more: tuple[str, ...],
+    code: int,
+    words: str,
+    file: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from rlcb.limits import report
+    from rlcb.limits.formula import Limit
+
+    found = [Limit(1000.0, 1.0, 1.0, 1.0, "2030-01-02T03:04:05+00:00")] * 3
+    left = [(found, verdict.Disturbance(disturbed, others_percent=48.0)) for disturbed in answers]
+    monkeypatch.setattr(report, "_measured", lambda *_: left.pop(0))
+    done = rlcb_here("limits", "ppo", *CARTPOLE, *more)
+    assert done.returncode == code
+    assert not left
+    assert "disturbed: others used 48 % of the cores" in done.stderr
+    assert words in done.stderr
+    assert file.exists() == (code == 0)
+
+
+def test_a_limit_that_was_disturbed_after_a_run_is_not_known(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from rlcb.limits import report
+    from rlcb.limits.formula import Limit
+
+    found = [Limit(1000.0, 1.0, 1.0, 1.0, "2030-01-02T03:04:05+00:00")] * 3
+    monkeypatch.setattr(report, "_LONG_RUN", 0.0)
+    monkeypatch.setattr(report, "_measured", lambda *_: (found, verdict.Disturbance(True, others_percent=48.0)))
+    done = rlcb_here("train", "ppo", *CARTPOLE, *QUIET, "--output-dir", tmp_path / "run")
+    assert done.returncode == 0
+    assert "warning: this machine's limit is not known: its measurement was disturbed: others used 48 %" in done.stderr
+    assert json.loads((tmp_path / "run" / "benchmark_metrics.json").read_text())["limit"] is None
+    assert not file.exists()
 
 
 def test_a_cache_that_cannot_be_written_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

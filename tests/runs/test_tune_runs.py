@@ -26,7 +26,7 @@ def test_tune_writes_a_config_that_trains(tmp_path: Path) -> None:
         "env: {name: CartPole-v1, num_envs: 8}\nparallel: {num_workers: auto}\n"
         "training: {n_steps: 32, batch_size: 64, n_epochs: 1}\n"
     )
-    done = rlcb("tune", "--config", source, "--output", output, "--updates", "2", timeout=600)
+    done = rlcb("tune", "--config", source, "--output", output, "--updates", "2", "--accept-disturbed", timeout=600)
     assert done.returncode == 0, done.stderr
     assert f"Written: {output}" in done.stdout
     tuned = build_config(output, {}, mode="parallel")

@@ -13,6 +13,8 @@ from rlcb.config import precision as decision
 from rlcb.config.load import build_config
 from rlcb.config.plan import make_plan
 from rlcb.config.precision import with_precision
+from rlcb.disturbance.verdict import Disturbance
+from rlcb.disturbance.watch import Watch
 from rlcb.envs.base import EnvSpec
 from rlcb.learner import Learner
 from rlcb.limits.precision_trial import measured
@@ -85,7 +87,7 @@ def test_the_copy_follows_the_policy_also_after_its_weights_have_moved_elsewhere
 def test_auto_takes_the_faster_one_and_saves_it(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     config = build_config(None, {"precision": ("x", "auto")})
     for speeds, chosen in (({"fp32": 2.0, "bf16": 3.0}, "bf16"), ({"fp32": 3.0, "bf16": 2.0}, "fp32")):
-        monkeypatch.setattr(decision, "_measured", lambda config, mode, speeds=speeds: speeds)
+        monkeypatch.setattr(decision, "_measured", lambda config, mode, speeds=speeds: (speeds, Disturbance()))
         assert with_precision(config, "sequential").hardware.precision == chosen
         assert f"Precision: {chosen}" in capsys.readouterr().out
     fixed = build_config(None, {"precision": ("x", "bf16")})
@@ -96,14 +98,28 @@ def test_auto_takes_the_faster_one_and_saves_it(monkeypatch: pytest.MonkeyPatch,
 def test_both_precisions_are_measured_for_real(algorithm: str, mode: str) -> None:
     given = {"precision": ("x", "auto"), "name": ("x", "CartPole-v1")}
     config = build_config(None, given, algorithm=algorithm, mode=mode)
-    speeds = decision._measured(config, mode)
+    speeds, _ = decision._measured(config, mode)
     assert set(speeds) == {"fp32", "bf16"}
     assert min(speeds.values()) > 0
 
 
+def test_auto_concludes_nothing_from_a_measurement_that_was_disturbed_twice(
+    monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    config = build_config(None, {"precision": ("x", "auto")})
+    speeds, noise = {"fp32": 2.0, "bf16": 3.0}, Disturbance(True, 40.0, 50.0, 0.0, 40.0, 3.0, 0.0)
+    answers = [(speeds, noise), (speeds, Disturbance(False)), (speeds, noise), (speeds, noise)]
+    monkeypatch.setattr(decision, "_measured", lambda config, mode: answers.pop(0))
+    assert with_precision(config, "sequential").hardware.precision == "bf16"  # the second time was quiet
+    assert with_precision(config, "sequential").hardware.precision == "fp32"
+    assert not answers
+    said = "Precision: fp32, as the measurement was disturbed: others used 50 % of the cores (40 % of its CPU time lost"
+    assert said in capsys.readouterr().out
+
+
 def test_steps_are_measured_in_turn() -> None:
     order: list[str] = []
-    speeds = measured({name: lambda name=name: order.append(name) for name in ("a", "b")}, samples=10)  # type: ignore[misc]
+    speeds = measured({name: lambda name=name: order.append(name) for name in ("a", "b")}, samples=10, watch=Watch())  # type: ignore[misc]
     assert order[:2] == ["a", "b"]
     switches = sum(one != other for one, other in pairwise(order))
     assert switches >= 3

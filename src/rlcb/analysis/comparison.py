@@ -124,8 +124,14 @@ def _across_machines(sets: Sequence[ComparableSet]) -> tuple[MachineTable, ...]:
 
 def _make_group(label: str, alike: Sequence[Run], runs: Sequence[Run], reference: Reference, seed: int) -> Group:
     """One group; `alike` are all its runs, `runs` those that count."""
-    measured = [measure(run, reference) for run in runs]
-    metrics = {metric.name: summarize([values[metric.name] for values in measured], seed) for metric in METRICS}
+    measured = {run: measure(run, reference) for run in runs}
+    quiet = [run for run in runs if not run.disturbed] or runs  # whose speeds count
+    metrics = {
+        metric.name: summarize(
+            [measured[run][metric.name] for run in (quiet if metric.name in OF_SPEED else runs)], seed
+        )
+        for metric in METRICS
+    }
     for name in NEEDS_ALL_SEEDS:
         if metrics[name].missing:
             metrics[name] = Summary(metrics[name].values, metrics[name].missing)
@@ -142,7 +148,7 @@ def _make_group(label: str, alike: Sequence[Run], runs: Sequence[Run], reference
         metrics=metrics,
         speedup=None,
         time_shares={name: float(np.mean([share.get(name, 0.0) for share in shares])) for name in activities},
-        curves=group_curves(runs, seed) if runs else {},
+        curves=group_curves(runs, quiet, seed) if runs else {},
     )
 
 
@@ -165,9 +171,10 @@ def _task(one: ComparableSet) -> dict[str, Any]:
 def _speedup(group: Group, others: Sequence[tuple[Group, str]], seed: int) -> Speedup | None:
     """The speed of a parallel group over the fastest sequential one of its algorithm with as many environments.
 
-    One of the same variant is preferred, where there is any. None where one of them shared the machine with other runs.
+    One of the same variant is preferred, where there is any. None where one of them shared the machine with other runs
+    or was disturbed.
     """
-    alone = [item for item in others if not item[0].jobs_beside] if not group.jobs_beside else []
+    alone = [item for item in others if not item[0].unjudged] if not group.unjudged else []
     same = [item for item in alone if (item[0].algorithm, item[0].device) == (group.algorithm, group.device)]
     baselines = [item for item in same if item[0].mode == "sequential" and item[0].metrics["average_fps"].mean]
     speed = group.metrics["average_fps"]
@@ -209,9 +216,10 @@ def _test(metric: str, first: Group, second: Group) -> Pair:
     invalid = next((group for group in (first, second) if not group.valid), None)
     if invalid:
         return replace(pair, verdict=f"n/a ({invalid.label} is invalid: {len(invalid.failed)} failed seeds)")
-    shared = next((group for group in (first, second) if metric in OF_SPEED and group.jobs_beside), None)
-    if shared:
-        return replace(pair, verdict=f"n/a ({shared.label} shared the machine)")
+    unjudged = next((group for group in (first, second) if metric in OF_SPEED and group.unjudged), None)
+    if unjudged:
+        label, shared = unjudged.label, unjudged.unjudged == "shared"
+        return replace(pair, verdict=f"n/a ({label} shared the machine)" if shared else f"n/a ({label} was disturbed)")
     if min(one.n, two.n) < 2:
         return replace(pair, verdict="n/a (one seed)" if min(one.n, two.n) else "n/a (no value)")
     tested = welch(np.array(one.values), np.array(two.values))

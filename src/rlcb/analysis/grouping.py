@@ -99,10 +99,10 @@ def without_repeats(runs: Sequence[Run]) -> tuple[list[Run], dict[Run, str]]:
     """The latest run of each seed; and the other runs with the name of the run that is used instead.
 
     The same seed gives the same run again: counting it twice would underestimate the variation between seeds. A run
-    that shared its machine is used only where none of them had it to itself: only their speeds differ.
+    that shared its machine or was disturbed is used only where none had it to itself: only their speeds differ.
     """
     latest: dict[int | None, Run] = {}
-    for run in sorted(runs, key=lambda run: (run.jobs_beside == 0, run.ended), reverse=True):
+    for run in sorted(runs, key=lambda run: (run.jobs_beside == 0, not run.disturbed, run.ended), reverse=True):
         latest.setdefault(run.seed, run)
     repeats = {run: latest[run.seed].name for run in runs if run.seed is not None and latest[run.seed] is not run}
     return [run for run in runs if run not in repeats], repeats

@@ -9,7 +9,16 @@ from typing import Any
 from rlcb.analysis.evaluations import load_evaluations
 from rlcb.analysis.history import LARGEST_COLUMNS, History, load_history
 from rlcb.analysis.machines import learners_of
-from rlcb.analysis.run import MEASURES, Run, RunMetrics, ended_at, metrics_of_history, metrics_of_summary, status_of
+from rlcb.analysis.run import (
+    MEASURES,
+    Run,
+    RunMetrics,
+    disturbance_of,
+    ended_at,
+    metrics_of_history,
+    metrics_of_summary,
+    status_of,
+)
 from rlcb.analysis.untrusted import (
     LARGEST_OBJECT,
     env_names,
@@ -143,6 +152,7 @@ def load_run(path: Path) -> Run:
         reason=reason,
         ended=ended_at(path, benchmark, log),
         metrics=metrics,
+        disturbance=disturbance_of(benchmark if covered else {}),
         memory_measure=measure if measure in MEASURES else "",
         time_shares=_shares(benchmark if covered else {}, history),
         history=history,

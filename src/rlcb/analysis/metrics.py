@@ -52,7 +52,7 @@ METRICS = (
 METRIC = {metric.name: metric for metric in METRICS}
 # A mean over only the seeds that reached the threshold would favour groups that often do not reach it.
 NEEDS_ALL_SEEDS = ("steps_to_reward", "hours_to_reward")
-# What depends on how fast a run was: it is not judged where runs shared their machine.
+# What depends on how fast a run was: it is not judged where runs shared their machine or were disturbed.
 OF_SPEED = ("average_fps", "final_fps", "limit_percent", "duration_hours", "hours_to_reward", "reward_at_equal_time")
 NEEDS_ONE_MEASURE = ("peak_memory_gb", "memory_per_worker_gb")  # all seeds' memory measured alike
 
@@ -120,8 +120,8 @@ def measure(run: Run, reference: Reference) -> dict[str, float | None]:
     }
 
 
-def group_curves(runs: Sequence[Run], seed: int) -> dict[str, Curve]:
-    """All curves of a group; those for which a run has no data are left out."""
+def group_curves(runs: Sequence[Run], quiet: Sequence[Run], seed: int) -> dict[str, Curve]:
+    """All curves of a group, those over time of its `quiet` runs; those for which a run has no data are left out."""
     makers: dict[str, Callable[[History], tuple[Array, Array]]] = {
         "reward_steps": lambda history: (history.step, history.reward),
         "reward_hours": lambda history: (history.time / 3600, history.reward),
@@ -129,7 +129,10 @@ def group_curves(runs: Sequence[Run], seed: int) -> dict[str, Curve]:
         "policy_loss_steps": lambda history: (history.step, _smooth(history.policy_loss)),
         "steps_hours": lambda history: (history.time / 3600, history.step),
     }
-    found = {name: mean_curve([maker(run.history) for run in runs], seed) for name, maker in makers.items()}
+    found = {
+        name: mean_curve([maker(run.history) for run in (quiet if "hours" in name else runs)], seed)
+        for name, maker in makers.items()
+    }
     return {name: curve for name, curve in found.items() if curve is not None}
 
 

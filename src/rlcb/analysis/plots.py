@@ -10,7 +10,8 @@ import numpy as np
 from rlcb.analysis.published import PublishedCurve
 from rlcb.analysis.records import Group
 from rlcb.analysis.statistics import Summary
-from rlcb.analysis.text import metric_text, shared_mark
+from rlcb.analysis.text import metric_text
+from rlcb.analysis.unjudged import speed_mark
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -38,6 +39,7 @@ _FOUR_PANELS = (
     ("steps_hours", "Training progress", "Environment steps"),
 )
 _TIME_UNITS = ((2, 1.0, "hours"), (1 / 20, 60.0, "minutes"), (0, 3600.0, "seconds"))  # from so many hours on
+_MACHINE_MARKS = {"shared": "shared machine", "disturbed": "disturbed"}
 Colours = Mapping[str, int]  # the number of each group's colour, by its label
 
 
@@ -49,7 +51,8 @@ def figure_four_panels(groups: Sequence[Group], title: str) -> "Figure":
         draw_curves(axis, groups, curve, label, _by_position(groups))
         if curve in ("fps_hours", "steps_hours"):
             axis.set_ylim(bottom=0)
-        mark = " (shared machine)" if "hours" in curve and any(group.jobs_beside for group in groups) else ""
+        marks = sorted({group.unjudged for group in groups if group.unjudged}) if "hours" in curve else []
+        mark = f" ({', '.join(_MACHINE_MARKS[mark] for mark in marks)})" if marks else ""
         axis.set_title(heading + mark, fontsize=11, color=INK)
     axes[0, 1].yaxis.set_major_formatter("{x:,.0f}")
     _scale_steps(axes[1, 1].yaxis)
@@ -85,7 +88,7 @@ def figure_fps(groups: Sequence[Group], title: str, colours: Colours | None = No
             axis.barh(place, summary.mean, color=group_colour(colours[group.label]), height=0.6, alpha=0.85)
             axis.errorbar(summary.mean, place, xerr=_errors(summary), color=INK, capsize=3)
             end = summary.interval[1] if summary.interval else summary.mean
-            text = f"{metric_text(group, 'average_fps')} {shared_mark(group, 'average_fps')}".rstrip()
+            text = f"{metric_text(group, 'average_fps')} {speed_mark(group, 'average_fps')}".rstrip()
             axis.annotate(text, (end, place), (6, 0), textcoords="offset points", va="center")
     axis.set_xlabel("Environment steps per second (bars: mean, lines: 95 % interval over seeds)")
     axis.margins(x=0.15)

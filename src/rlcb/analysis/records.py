@@ -70,6 +70,18 @@ class Group:
         return max((run.jobs_beside for run in self.runs), default=0)
 
     @property
+    def disturbed(self) -> tuple[Run, ...]:
+        """The runs that other programs disturbed."""
+        return tuple(run for run in self.runs if run.disturbed)
+
+    @property
+    def unjudged(self) -> str:
+        """Why its speed is not judged: shared or disturbed; empty where it is judged, by its undisturbed runs."""
+        if self.jobs_beside:
+            return "shared"
+        return "disturbed" if self.runs and len(self.disturbed) == len(self.runs) else ""
+
+    @property
     def seeds(self) -> tuple[int | None, ...]:
         """The seeds of the runs that count."""
         return tuple(run.seed for run in self.runs)
@@ -203,7 +215,17 @@ class Comparison:
 def _plain(value: Any) -> Any:
     """A value as JSON represents it."""
     if isinstance(value, Run):  # without its history and the settings it shares with its group
-        names = ("path", "seed", "status", "reason", "time_shares", "evaluations", "problems", "jobs_beside")
+        names = (
+            "path",
+            "seed",
+            "status",
+            "reason",
+            "time_shares",
+            "evaluations",
+            "problems",
+            "jobs_beside",
+            "disturbance",
+        )
         return {**{name: _plain(getattr(value, name)) for name in names}, "figures": _plain(value.metrics)}
     if is_dataclass(value) and not isinstance(value, type):
         record = {field.name: _plain(getattr(value, field.name)) for field in fields(value)}

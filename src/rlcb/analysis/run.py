@@ -13,6 +13,7 @@ from rlcb.analysis.evaluations import Evaluations
 from rlcb.analysis.history import History
 from rlcb.analysis.machines import cores_used, machine_of, nodes_of, own_machine
 from rlcb.analysis.untrusted import number, plain, section, whole_number
+from rlcb.disturbance.verdict import Disturbance
 
 FINAL_UPDATES = 10  # updates that the final FPS is measured over
 MEASURES = ("PSS", "RSS")  # of memory
@@ -87,6 +88,7 @@ class Run:
     reason: str  # why it is not finished
     ended: float  # seconds since the epoch
     metrics: RunMetrics
+    disturbance: Disturbance
     memory_measure: str  # PSS or RSS; empty where it is not recorded
     time_shares: dict[str, float]
     history: History
@@ -133,6 +135,11 @@ class Run:
     def jobs_beside(self) -> int:
         """The most other runs of a suite that shared the machine with it; its speed is not that of the machine."""
         return max(whole_number(self.hardware.get("jobs_beside")) or 0, 0)
+
+    @property
+    def disturbed(self) -> bool:
+        """Whether other programs took so much of its cores that its speed is not that of the machine."""
+        return self.disturbance.disturbed is True
 
     @property
     def device(self) -> str:
@@ -190,6 +197,15 @@ def metrics_of_summary(benchmark: dict[str, Any], summary: dict[str, Any]) -> tu
     wrong = [name for name in names if found[name] is not None and number(found[name]) is None]
     problems = [f"not a number in its summary: {', '.join(wrong)}"] if wrong else []
     return {name: number(found[name]) for name in names}, problems
+
+
+def disturbance_of(benchmark: dict[str, Any]) -> Disturbance:
+    """What other programs took of the cores; all unknown where that is not recorded."""
+    said = section(benchmark, "disturbance")
+    known = {field.name: number(said.get(field.name)) for field in fields(Disturbance)}
+    disturbed = said.get("disturbed")
+    given: dict[str, Any] = {name: value for name, value in known.items() if value is not None}
+    return Disturbance(**{**given, "disturbed": disturbed if isinstance(disturbed, bool) else None})
 
 
 def status_of(

@@ -2,15 +2,14 @@
 
 from collections.abc import Sequence
 
-from rlcb.analysis.metrics import METRIC, NEEDS_ONE_MEASURE, OF_SPEED
+from rlcb.analysis.metrics import METRIC, NEEDS_ONE_MEASURE
 from rlcb.analysis.records import NOT_SHOWN, ComparableSet, Excluded, Group, MachineTable, Pair, Speedup
 from rlcb.analysis.statistics import Interval
+from rlcb.analysis.unjudged import doubt, notes_on_speed, speed_mark, why_not_judged
 from rlcb.analysis.untrusted import plain
 from rlcb.analysis.work import unequal_work, work_differences
 
 _ENOUGH_SEEDS = 5
-_MOST_SHARED = 3  # groups that are named
-MEASURED_ALONE = "rlcb benchmark --jobs 1 in another directory measures it"
 NO_WINNER = (
     "No winner: the machines differ, so a difference in speed or memory may be theirs; nothing is tested across them. "
     "Speed-up is over sequential runs on the same machine, of a cluster on the machine that it was used from."
@@ -37,13 +36,8 @@ def metric_text(group: Group, metric: str) -> str:
     return number_text(group.metrics[metric].mean, METRIC[metric].form)
 
 
-def shared_mark(group: Group, metric: str) -> str:
-    """A mark on what depends on the speed of runs that shared their machine; empty on everything else."""
-    return "shared" if metric in OF_SPEED and group.jobs_beside and group.metrics[metric].mean is not None else ""
-
-
 def _marked(text: str, group: Group, metric: str) -> str:
-    mark = shared_mark(group, metric)
+    mark = speed_mark(group, metric)
     return f"{text} ({mark})" if mark else text
 
 
@@ -105,7 +99,7 @@ def efficiency_text(found: Speedup | None) -> str:
         return "-"
     if found.efficiency is None:
         return "n/a (cores not recorded)" if not found.cores or not found.baseline_cores else "n/a"
-    return f"{100 * found.efficiency:.0f} % ({found.cores} against {found.baseline_cores})"
+    return f"{100 * found.efficiency:.0f} % ({found.cores} against {found.baseline_cores}{doubt(found.efficiency)})"
 
 
 def verdict_overall(main: str, excluded: Sequence[Excluded], across: Sequence[MachineTable] = ()) -> str:
@@ -148,17 +142,13 @@ def _on_speedup(group: Group) -> str:
 
 def _on_speed(one: ComparableSet, groups: Sequence[Group]) -> str:
     """The same as of any metric, but only of groups whose runs had the machine to themselves."""
-    shared, alone = (
-        [group for group in groups if bool(group.jobs_beside) == wanted and group.metrics["average_fps"].n]
-        for wanted in (True, False)
-    )
-    if not shared:
+    known = [group for group in groups if group.metrics["average_fps"].n]
+    alone = [group for group in known if not group.unjudged]
+    reasons = why_not_judged(known)
+    if not reasons:
         return _on_metric(one, groups, "average_fps")
-    owner = "its" if len(shared) == 1 else "their"
-    names = listed([group.label for group in shared]) if len(shared) <= _MOST_SHARED else f"{len(shared)} groups"
-    why = f"{names} shared the machine with other runs, so {owner} speed is not judged; {MEASURED_ALONE}"
     judged = f"{_on_metric(one, alone, 'average_fps')} " if len(alone) > 1 else f"{METRIC['average_fps'].title}: "
-    return f"{judged}{why}."
+    return f"{judged}{'. '.join(reasons)}."
 
 
 def _on_metric(one: ComparableSet, groups: Sequence[Group], metric: str) -> str:
@@ -235,12 +225,7 @@ def notes_on(one: ComparableSet) -> tuple[str, ...]:
     for found in (group.speedup for group in one.measured):
         if found and found.machine and found.unequal_work:
             notes.append(f"not the same work as {found.over}: {found.unequal_work}")
-    shared = [f"{group.label} up to {group.jobs_beside}" for group in one.measured if group.jobs_beside]
-    if shared:
-        notes.append(
-            f"(shared): other runs trained on the machine at the same time ({', '.join(shared)}), so speed is not "
-            f"judged, nor what depends on it; {MEASURED_ALONE}"
-        )
+    notes += notes_on_speed(one)
     if one.memory_measure not in MEASURES:
         measures = (f"{group.memory_measure or 'not recorded'} ({group.label})" for group in one.measured)
         notes.append(f"memory was not measured alike and cannot be compared: {', '.join(measures)}")

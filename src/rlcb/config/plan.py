@@ -13,6 +13,7 @@ from rlcb.config.gpu_plan import actor_choices, env_threads, gpu_choices, most_a
 from rlcb.config.load import build_config, largest_division
 from rlcb.config.registry import ALGORITHMS
 from rlcb.config.schema import Config
+from rlcb.disturbance.verdict import AGAIN, Disturbance
 from rlcb.errors import ResourceError, WorkersLost
 from rlcb.files import read_regular, refuse_to_replace, write_whole
 from rlcb.hardware import resolve_device, usable_cpus
@@ -209,8 +210,17 @@ def _rebuilt(config: Config, **changes: Any) -> Config:
     return build_config(None, {key: (key, value) for key, value in changes.items()}, base=config, mode="parallel")
 
 
-def measure(config: Config, division: Division, updates: int) -> float:
-    """Steps per second of a real, short parallel run; its first update is warm-up."""
+def measure(config: Config, division: Division, updates: int, accept_disturbed: bool) -> float:
+    """Steps per second of a real, short parallel run; ResourceError if other programs disturbed it twice."""
+    for _ in range(2):
+        speed, disturbance = _trial(config, division, updates)
+        if accept_disturbed or not disturbance.disturbed:
+            return speed
+    raise ResourceError(f"a trial run was disturbed twice: {disturbance.words}; nothing is concluded; {AGAIN}")
+
+
+def _trial(config: Config, division: Division, updates: int) -> tuple[float, Disturbance]:
+    """The speed of such a run after its first update, which is warm-up, and what other programs took of its cores."""
     length = {"total_timesteps": (updates + 1) * config.rollout_size, "duration_hours": None}
     places = {"tensorboard": False, "checkpoint_dir": None, "log_dir": None}
     trial = _rebuilt(divided(config, division), num_threads=None, **length, **places)
@@ -228,11 +238,13 @@ def measure(config: Config, division: Division, updates: int) -> float:
             raise ResourceError(f"a trial run with {words} failed: {done.stderr.strip().splitlines()[-1]}")
         log = run / "logs" / f"{config.algorithm.upper()}_Parallel" / "metrics.jsonl"
         lines = read_regular(log, _LARGEST_LOG).splitlines()
+        summary = json.loads(read_regular(run / "training_summary.json", _LARGEST_LOG))
     first, last = json.loads(lines[0]), json.loads(lines[-1])
-    return float((last["step"] - first["step"]) / (last["time"] - first["time"]))
+    speed = float((last["step"] - first["step"]) / (last["time"] - first["time"]))
+    return speed, Disturbance(**summary["disturbance"])
 
 
-def fastest_division(config: Config, updates: int = 2) -> tuple[Division, float]:
+def fastest_division(config: Config, updates: int, accept_disturbed: bool) -> tuple[Division, float]:
     """The fastest division of this configuration here, and its speed; prints what is measured."""
     cores = usable_cpus()
     # The actors' first rollouts arrive all at once: the lasting speed shows a few updates later.
@@ -240,21 +252,21 @@ def fastest_division(config: Config, updates: int = 2) -> tuple[Division, float]
     _say(f"Measuring what is fastest on {cores} cores ({config.env.num_envs} environments in all):")
     speeds: dict[Division, float] = {}
     for division in divisions(config, cores):
-        speeds[division] = measure(config, division, updates)
+        speeds[division] = measure(config, division, updates, accept_disturbed)
         _say(f"  {division.words(config, cores)}: {speeds[division]:,.0f} FPS")
     best = max(speeds, key=lambda division: speeds[division])
     _say(f"Chosen: {best.words(config, cores)}, the fastest")
     return best, speeds[best]
 
 
-def tune(config: Config, output: Path, updates: int) -> int:
+def tune(config: Config, output: Path, updates: int, accept_disturbed: bool) -> int:
     """Workers and threads, then environments, then the minibatch, each by measurement; writes a ready configuration."""
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
         refuse_to_replace(output)
     except OSError as error:
         raise ResourceError(f"--output {output}: cannot be written: {error.strerror}") from None
-    division, speed = fastest_division(config, updates)
+    division, speed = fastest_division(config, updates, accept_disturbed)
     best = divided(config, division)
     _say("Trying more environments and larger minibatches (they change what is learned per step, so they must pay):")
     for key, values in (
@@ -265,7 +277,7 @@ def tune(config: Config, output: Path, updates: int) -> int:
             trial = _rebuilt(best, **{key: value, "num_envs_per_worker": None})
             if trial.minibatch_size < trial.training.batch_size:
                 break
-            found = measure(trial, division, updates)
+            found = measure(trial, division, updates, accept_disturbed)
             keep = found > _WORTH_IT * speed
             _say(f"  {key} {value}: {found:,.0f} FPS, {'kept' if keep else 'not worth it'}")
             if not keep:

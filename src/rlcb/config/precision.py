@@ -6,23 +6,34 @@ import subprocess
 import sys
 
 from rlcb.config.schema import Config
+from rlcb.disturbance.verdict import Disturbance
 from rlcb.errors import ResourceError
 from rlcb.hardware import usable_cpus
 
+_SAFE = "fp32"  # what every network can be trained in
+
 
 def with_precision(config: Config, mode: str) -> Config:
-    """The configuration with the faster precision in the place of `auto`; prints what was measured."""
+    """The configuration with the faster precision in the place of `auto`; prints what was measured.
+
+    fp32 where other programs disturbed the measurement twice: a run does not fail for that, and nothing is concluded.
+    """
     if config.hardware.precision != "auto":
         return config
-    speeds = _measured(config, mode)
+    speeds, disturbance = _measured(config, mode)
+    if disturbance.disturbed:
+        speeds, disturbance = _measured(config, mode)
+    if disturbance.disturbed:
+        print(f"Precision: {_SAFE}, as the measurement was disturbed: {disturbance.words}", flush=True)
+        return config.changed("hardware", precision=_SAFE)
     faster = max(speeds, key=lambda name: speeds[name])
     words = ", ".join(f"{name} {speed:,.0f}" for name, speed in speeds.items())
     print(f"Precision: {faster}, the faster one (samples learned from per second: {words})", flush=True)
     return config.changed("hardware", precision=faster)
 
 
-def _measured(config: Config, mode: str) -> dict[str, float]:
-    """Samples learned from per second, by precision, in one of the run's processes."""
+def _measured(config: Config, mode: str) -> tuple[dict[str, float], Disturbance]:
+    """Samples learned from per second, by precision, in one of the run's processes; and what disturbed it."""
     cores, items = usable_cpus(), config.minibatch_items
     threads = min(config.hardware.num_threads or cores, cores)
     on_gpu = config.hardware.device == "cuda"  # also IMPALA's one learner
@@ -39,5 +50,5 @@ def _measured(config: Config, mode: str) -> dict[str, float]:
     if done.returncode:
         reason = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
         raise ResourceError(f"--precision auto: the measurement failed: {reason}; use --precision fp32")
-    speeds: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
-    return speeds
+    found = json.loads(done.stdout.splitlines()[-1])
+    return found["speeds"], Disturbance(**found["disturbance"])

@@ -10,6 +10,8 @@ from typing import Any
 from rlcb.comm.pool import WorkerDied, WorkerHandle, WorkerPool
 from rlcb.config.plan import Plan
 from rlcb.config.schema import Config
+from rlcb.disturbance.verdict import Disturbance
+from rlcb.disturbance.watch import Watch
 from rlcb.errors import WorkersLost
 from rlcb.execution.messages import LimitSetup, Measure
 from rlcb.hardware import usable_cpus
@@ -80,8 +82,8 @@ def phases_of(shape: Shape) -> tuple[dict[str, str], ...]:
 
 def measure(
     config: Config, plan: Plan, rounds: int, seconds: float, timeout: float, stop: Callable[[], bool] = lambda: False
-) -> tuple[list[Rates], Shape]:
-    """Every process's speeds in each round, and how to combine them; WorkersLost where that fails.
+) -> tuple[list[Rates], Shape, Disturbance]:
+    """Every process's speeds in each round, how to combine them, and what disturbed it; WorkersLost where that fails.
 
     `seconds`: of each phase; `timeout`: of all in all; `stop`: whether to give up, asked again and again.
     """
@@ -90,6 +92,7 @@ def measure(
     setups = processes_of(config, plan, shape, cores)
     deadline, pool = time.monotonic() + timeout, WorkerPool()
     control = pool.control("rlcb-limits", sum(map(len, setups)))
+    watch = Watch()
 
     def answers(handles: Sequence[WorkerHandle]) -> list[Any]:
         """The next message of each process, in their order."""
@@ -112,6 +115,7 @@ def measure(
         found: dict[str, list[float]] = {activity: [] for activity in phase.values()}
         for (_, activity), rate in zip(busy, answers([handle for handle, _ in busy]), strict=True):
             found[activity].append(rate)
+        watch.look()
         return found
 
     with ExitStack() as started:
@@ -125,7 +129,8 @@ def measure(
             answers(handles)  # all are ready
             for phase in phases_of(shape):
                 do(phase, min(_WARM_UP, seconds))
-            return [_joined([do(phase, seconds) for phase in phases_of(shape)]) for _ in range(rounds)], shape
+            rates = [_joined([do(phase, seconds) for phase in phases_of(shape)]) for _ in range(rounds)]
+            return rates, shape, watch.verdict()
         except WorkerDied as died:
             raise WorkersLost(f"a process that measured this machine's limit was lost: {died.how}") from None
 

@@ -7,8 +7,10 @@ import json
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import asdict
 
 from rlcb.config.schema import Config
+from rlcb.disturbance.watch import Watch
 from rlcb.errors import RlcbError
 from rlcb.hardware import prepare_process, resolve_device
 from rlcb.run.gpu_failures import gpu_failures, less_memory
@@ -19,18 +21,20 @@ _TURN = 0.1  # seconds that a precision is measured before it is the other's tur
 
 
 def main() -> None:
-    """Measure and print samples per second by precision, as JSON; a failure for the user is one line."""
+    """Measure and print samples per second by precision, and what disturbed it, as JSON; a failure is one line."""
     die_with(int(sys.argv[1]))
     order = json.load(sys.stdin)
     config = Config.model_validate(order["config"])
     try:
         with gpu_failures(less_memory(config.algorithm)):
-            print(json.dumps(_speeds(config, order["items"], order["threads"], order["device"])))
+            watch = Watch()
+            speeds = _speeds(config, order["items"], order["threads"], order["device"], watch)
+            print(json.dumps({"speeds": speeds, "disturbance": asdict(watch.verdict())}))
     except RlcbError as error:
         sys.exit(str(error))
 
 
-def _speeds(config: Config, items: int, threads: int, wanted: str) -> dict[str, float]:
+def _speeds(config: Config, items: int, threads: int, wanted: str, watch: Watch) -> dict[str, float]:
     """Samples per second by precision on the device that is wanted."""
     prepare_process(threads)
     device = resolve_device(wanted, threads)
@@ -54,14 +58,15 @@ def _speeds(config: Config, items: int, threads: int, wanted: str) -> dict[str, 
 
         return step
 
-    return measured({name: step_of(name) for name in ("fp32", "bf16")}, items * config.samples_per_item)
+    return measured({name: step_of(name) for name in ("fp32", "bf16")}, items * config.samples_per_item, watch)
 
 
-def measured(steps: dict[str, Callable[[], None]], samples: int) -> dict[str, float]:
+def measured(steps: dict[str, Callable[[], None]], samples: int, watch: Watch) -> dict[str, float]:
     """Samples per second of each step, the steps measured in turn."""
     count, seconds = dict.fromkeys(steps, 0), dict.fromkeys(steps, 0.0)
     for step in steps.values():
         step()  # the first one makes what later ones use again
+    watch.look()
     while sum(seconds.values()) < _SECONDS or not all(count.values()):
         for name, step in steps.items():
             started = time.perf_counter()
@@ -69,6 +74,7 @@ def measured(steps: dict[str, Callable[[], None]], samples: int) -> dict[str, fl
                 step()
                 count[name] += 1
             seconds[name] += time.perf_counter() - started
+    watch.look()
     return {name: samples * count[name] / seconds[name] for name in steps}
 
 

@@ -13,6 +13,7 @@ from rlcb.config.precision import with_precision
 from rlcb.config.registry import ALGORITHMS
 from rlcb.config.schema import Config
 from rlcb.console import note, warn
+from rlcb.disturbance.verdict import AGAIN, Disturbance
 from rlcb.errors import ResourceError, UsageError
 from rlcb.hardware import prepare_process
 from rlcb.limits.cache import find, key_of, store
@@ -31,18 +32,29 @@ _SHOWN = (  # what each figure is called, its unit, and where a limit has it
 )
 
 
-def show_limits(config: Config, mode: str, rounds: int, seconds: float) -> int:
-    """Measure what this machine could reach for a configuration, print it and keep it for the summaries of runs."""
+def show_limits(config: Config, mode: str, rounds: int, seconds: float, accept_disturbed: bool) -> int:
+    """Measure what this machine could reach for a configuration, print it and keep it for the summaries of runs.
+
+    What other programs disturbed twice is not kept, unless that is accepted.
+    """
     if mode == "parallel" and config.parallel.cluster is not None:
         raise UsageError(
             f"--cluster {config.parallel.cluster}: limits are measured on this machine alone; leave it out"
         )
     config, plan = make_plan(with_precision(config, mode), mode)
     print(f"Measuring {_words(config, plan, mode)}: {rounds} × {seconds:g} s of each part", flush=True)
-    low, limit, high = _measured(config, plan, rounds, seconds, _TIMEOUT + 6 * rounds * seconds)
+    timeout = _TIMEOUT + 6 * rounds * seconds
+    (low, limit, high), disturbance = _measured(config, plan, rounds, seconds, timeout)
+    if disturbance.disturbed and not accept_disturbed:
+        note(f"disturbed: {disturbance.words}; measuring once more")
+        (low, limit, high), disturbance = _measured(config, plan, rounds, seconds, timeout)
     for title, unit, field in _SHOWN:
         lowest, middle, highest = (getattr(one, field) for one in (low, limit, high))
         print(f"{title}: {middle:,.0f} {unit} ({lowest:,.0f} to {highest:,.0f})", flush=True)
+    if disturbance.disturbed and not accept_disturbed:
+        raise ResourceError(f"disturbed: {disturbance.words}; nothing is stored; {AGAIN}")
+    if disturbance.disturbed:
+        note(f"disturbed: {disturbance.words}; what was measured is probably too low")
     if high.fps > _UNSTEADY * low.fps:
         note("the rounds differ much: something else uses this machine; measure again when nothing does")
     try:
@@ -63,15 +75,15 @@ def _words(config: Config, plan: Plan, mode: str) -> str:
 
 def _measured(
     config: Config, plan: Plan, rounds: int, seconds: float, timeout: float, stop: Callable[[], bool] = lambda: False
-) -> tuple[Limit, Limit, Limit]:
-    """A limit measured now: from the lowest, the median and the highest speeds of the rounds."""
+) -> tuple[tuple[Limit, Limit, Limit], Disturbance]:
+    """A limit measured now: from the lowest, the median and the highest speeds of the rounds; and what disturbed it."""
     prepare_process(plan.threads)
     from rlcb.limits.measure import measure
 
-    found, shape = measure(config, plan, rounds, seconds, timeout, stop)
+    found, shape, disturbance = measure(config, plan, rounds, seconds, timeout, stop)
     now = datetime.now().astimezone().isoformat(timespec="seconds")
     low, middle, high = (limit_of(over_rounds(found, of), shape, now) for of in (min, median, max))
-    return low, middle, high
+    return (low, middle, high), disturbance
 
 
 # At the end of a run
@@ -104,7 +116,10 @@ def _known_or_measured(
         return limit
     print("Measuring what this machine could reach, some seconds …", flush=True)
     rounds, seconds, timeout = _ROUNDS_AFTER_A_RUN, _SECONDS_AFTER_A_RUN, _TIMEOUT_AFTER_A_RUN
-    _, limit, _ = _measured(config, plan, rounds, seconds, timeout, stop)
+    (_, limit, _), disturbance = _measured(config, plan, rounds, seconds, timeout, stop)
+    if disturbance.disturbed:
+        warn(f"this machine's limit is not known: its measurement was disturbed: {disturbance.words}; {AGAIN}")
+        return None
     try:
         store(key, limit)
     except ResourceError as error:

@@ -117,7 +117,7 @@ def comparison_csv(comparison: Comparison) -> str:
                 }
                 row |= {"mean": found.mean, "std": found.std, **_bounds("", found.interval)}
                 row |= {"iqm": found.iqm, **_bounds("iqm_", found.iqm_interval)}
-                rows.append({**row, "jobs_beside": group.jobs_beside})
+                rows.append({**row, "jobs_beside": group.jobs_beside, "disturbed_runs": len(group.disturbed)})
     return _csv(rows)
 
 
@@ -142,7 +142,7 @@ def runs_csv(comparison: Comparison, runs: Sequence[Run]) -> str:
         }
         row |= {"seed": run.seed, "status": run.status, "reason": run.reason, **vars(run.metrics)}
         row |= {"memory_measure": run.memory_measure, "machine": run.task.machine, "cores": run.cores}
-        row |= {"jobs_beside": run.jobs_beside}
+        row |= {"jobs_beside": run.jobs_beside, **vars(run.disturbance)}
         for levels in ("train", "unseen"):
             played = run.evaluations.find(run.env, levels, policy)
             row[f"evaluation_{levels}"] = played.mean_reward if played else None

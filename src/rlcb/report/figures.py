@@ -66,6 +66,8 @@ class SetPictures:
             caption = "Environment steps per second of the whole training loop, mean over seeds."
             if any(group.jobs_beside for group in groups):
                 caption += " Shared: other runs of the suite had a part of the machine at the same time."
+            if any(group.unjudged == "disturbed" for group in groups):
+                caption += " Disturbed: other programs used the cores at the same time."
             yield self._picture("fps", figure, f"Average FPS: {_values(groups, 'average_fps')}", caption)
 
     def time(self) -> Iterator[Picture]:

@@ -16,6 +16,7 @@ from rlcb.analysis.plots import MOST_CURVES
 from rlcb.analysis.records import ComparableSet, Comparison
 from rlcb.analysis.run import Run
 from rlcb.analysis.text import counted, number_text, with_minus
+from rlcb.analysis.unjudged import disturbed_text
 from rlcb.analysis.untrusted import number, plain, section
 from rlcb.report import tables
 from rlcb.report.document import Block, Cell, Document, Row, Section, Table, Text, make_table
@@ -192,7 +193,8 @@ def _runs_table(comparison: Comparison, runs: Sequence[Run]) -> Table:
                 "Final reward": with_minus(number_text(run.metrics.final_reward, ".2f")),
                 "Episode length": number_text(run.metrics.final_episode_length, ",.0f"),
                 "Average FPS": number_text(run.metrics.average_fps, ",.0f"),
-                "Remarks": "; ".join(text for text in (run.reason, beside, *run.problems) if text) or "–",
+                "Remarks": "; ".join(text for text in (run.reason, beside, disturbed_text(run), *run.problems) if text)
+                or "–",
             }
         )
     caption = "Every run that could be read; runs.csv has more of each."

@@ -17,9 +17,9 @@ from rlcb.analysis.text import (
     number_text,
     p_text,
     sentence,
-    shared_mark,
     with_minus,
 )
+from rlcb.analysis.unjudged import speed_mark
 from rlcb.analysis.untrusted import plain
 from rlcb.report.document import Block, Cell, Row, Table, Text, make_table
 
@@ -142,7 +142,7 @@ def _deviation_cell(group: Group, metric: str, more: str = "") -> Cell:
     """A mean with its standard deviation over seeds."""
     text, deviation = with_minus(metric_text(group, metric)), group.metrics[metric].std
     spread = "" if deviation is None else f"± {deviation:{METRIC[metric].form}}"
-    parts = (spread, known_seeds(group, metric), shared_mark(group, metric), more)
+    parts = (spread, known_seeds(group, metric), speed_mark(group, metric), more)
     return Cell(text, "\n".join(part for part in parts if part))
 
 
@@ -246,7 +246,7 @@ def _group_table(caption: str, one: ComparableSet, columns: Columns) -> Table:
 
 def _metric_cell(group: Group, metric: str) -> Cell:
     found = _interval_cell(metric_text(group, metric), group.metrics[metric].interval, METRIC[metric].form)
-    parts = (found.detail, known_seeds(group, metric), shared_mark(group, metric))
+    parts = (found.detail, known_seeds(group, metric), speed_mark(group, metric))
     return Cell(found.text, "\n".join(part for part in parts if part))
 
 

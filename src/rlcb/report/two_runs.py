@@ -10,7 +10,8 @@ from rlcb.analysis.load import find_runs, is_run, load_run, load_runs
 from rlcb.analysis.machines import efficiency
 from rlcb.analysis.plots import IMAGE_FORMATS, as_image, figure_four_panels
 from rlcb.analysis.run import Run
-from rlcb.analysis.text import MEASURED_ALONE, counted, number_text
+from rlcb.analysis.text import counted, number_text
+from rlcb.analysis.unjudged import MEASURED_ALONE, disturbed_text, doubt, repeat_command
 from rlcb.analysis.work import work_differences
 from rlcb.config.registry import ALGORITHMS
 from rlcb.console import note, warn
@@ -131,7 +132,7 @@ def _details(runs: Mapping[str, Run]) -> list[str]:
         known = (
             "n/a (cores not recorded)"
             if per_core is None
-            else f"{100 * per_core:.0f} % ({cores[1]} against {cores[0]})"
+            else f"{100 * per_core:.0f} % ({cores[1]} against {cores[0]}{doubt(per_core)})"
         )
         found.append(f"Efficiency per Core: {known}")
     return found
@@ -147,6 +148,7 @@ def _remarks(runs: Mapping[str, Run]) -> list[str]:
         found += [f"Speedup: over {used_from}"] if _ratio(runs, "average_fps") is not None else []
     found += [f"{run.label}, {run.status}: {run.reason}" for run in runs.values() if run.status != "finished"]
     found += [_shared(run) for run in runs.values() if run.jobs_beside]
+    found += [_disturbed(run) for run in runs.values() if run.disturbed]
     work = [f"Not the same work: {text}" for run in others if (text := work_differences(first, run))]
     return found + work + ([_ONE_SEED] if others and not found else [])
 
@@ -154,6 +156,11 @@ def _remarks(runs: Mapping[str, Run]) -> list[str]:
 def _shared(run: Run) -> str:
     others = counted(run.jobs_beside, "other run")
     return f"{run.label} shared the machine with up to {others}: its speed is not compared; {MEASURED_ALONE}"
+
+
+def _disturbed(run: Run) -> str:
+    again = f"repeat on a quiet machine: {repeat_command([run])}"
+    return f"{run.label} {disturbed_text(run)}: its speed is not compared; {again}"
 
 
 def _incomparable(runs: Mapping[str, Run]) -> list[str]:
@@ -177,7 +184,7 @@ def _gains(runs: Mapping[str, Run]) -> dict[str, str]:
 
 def _ratio(runs: Mapping[str, Run], metric: str) -> float | None:
     """Parallel over sequential, on one machine, or on a cluster over the machine that it was used from."""
-    if len(runs) < 2 or any(run.jobs_beside for run in runs.values()):
+    if len(runs) < 2 or any(run.jobs_beside or run.disturbed for run in runs.values()):
         return None
     unlike = [item for item in _incomparable(runs) if not item.startswith("other budget")]
     if runs["parallel"].own_machine == runs["sequential"].task.machine:

@@ -87,11 +87,7 @@ def create_run(path: Path, config: Config, mode: str) -> RunDirectory:
     """Make a new run directory; one that is there already is renamed, never overwritten."""
     for folder in _roots(path, config, mode):
         if _holds_run(folder):
-            descriptor = _lock(folder)
-            try:
-                _set_aside(folder)
-            finally:
-                os.close(descriptor)
+            set_aside(folder)
     _refuse_foreign_files(path)
     run = _open(path, config, mode)
     _identify(run)
@@ -258,14 +254,17 @@ def _first_free(path: Path) -> Path:
     return target
 
 
-def _set_aside(path: Path) -> None:
-    """Rename a finished run's directory, which is locked, to the first free `<name>.1`, `<name>.2`, …"""
-    path, target = path.resolve(), _first_free(path)
+def set_aside(path: Path) -> None:
+    """Rename a finished run's directory to the first free `<name>.1`, `<name>.2`, …; refused while it is locked."""
+    descriptor = _lock(path)
     try:
+        path, target = path.resolve(), _first_free(path)
         path.rename(target)
         (target / LOCK).unlink(missing_ok=True)
     except OSError as error:
         raise ResourceError(f"{path}: cannot be moved aside: {error.strerror}") from None
+    finally:
+        os.close(descriptor)
     note(f"the earlier run in {path} was moved to {target}")
 
 

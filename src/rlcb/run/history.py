@@ -13,6 +13,8 @@ from pathlib import Path
 from tempfile import SpooledTemporaryFile
 from typing import IO, Any
 
+from rlcb.disturbance.meter import PREFIX
+from rlcb.disturbance.verdict import Sums
 from rlcb.errors import CheckpointUnusable, ResourceError
 from rlcb.files import open_descriptor, open_regular, write_pieces
 
@@ -35,6 +37,7 @@ class HistoryTotals:
         self.first: Metrics | None = None
         self.last: deque[Metrics] = deque(maxlen=FINAL_UPDATES + 1)
         self._spent = dict.fromkeys(_ACTIVITIES, 0.0)  # seconds
+        self.use_of_cores = Sums()
 
     def add(self, metrics: Metrics) -> None:
         """Take in the next update."""
@@ -43,6 +46,7 @@ class HistoryTotals:
         self.last.append(metrics)
         for name in _ACTIVITIES:
             self._spent[name] += metrics.get(f"time/{name}_seconds", 0.0)
+        self.use_of_cores.add(metrics, PREFIX)
 
     def final_fps(self) -> float | None:
         """Environment steps per second over the last updates."""

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Self
 from rlcb.config.plan import Plan
 from rlcb.config.schema import Config
 from rlcb.console import Console, note, warn
+from rlcb.disturbance.meter import DisturbanceMeter
+from rlcb.disturbance.verdict import as_columns
 from rlcb.envs.episodes import EpisodeStatistics
 from rlcb.errors import Diverged, ResourceError
 from rlcb.run.checkpoint import from_content, load_newest, prune, save_checkpoint, to_content
@@ -131,6 +133,7 @@ class Recorder:
             "update/skipped_steps": first.skipped_steps,
             "resource/memory_gb": round(memory, 4),
             "resource/cpu_percent": round(cpu, 2),
+            **as_columns(self._meter.amounts()),
             **self._gpu.sample(),
         }
 
@@ -198,7 +201,9 @@ class Recorder:
         )
 
     def _new_meter(self) -> ResourceMeter:
-        return ResourceMeter(self._pool.usage, self._pool.cores()) if self._pool else ResourceMeter()
+        if self._pool is not None:
+            return ResourceMeter(self._pool.usage, self._pool.cores())
+        return ResourceMeter(disturbance=DisturbanceMeter())
 
     def _warn(self, text: str) -> None:
         warn(text)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 
 import psutil
 
+from rlcb.disturbance.meter import Amounts, DisturbanceMeter
 from rlcb.hardware import Memory, memory_of, usable_cpus
 
 _AT_ONCE = 0.25  # seconds
@@ -37,13 +38,22 @@ class ResourceMeter:
     """Samples the tree when asked and remembers peak and mean."""
 
     def __init__(
-        self, elsewhere: Callable[[], tuple[Memory, float]] = lambda: (Memory(), 0.0), cores: int | None = None
+        self,
+        elsewhere: Callable[[], tuple[Memory, float]] = lambda: (Memory(), 0.0),
+        cores: int | None = None,
+        disturbance: DisturbanceMeter | None = None,
     ):
-        """`elsewhere`: memory and processor seconds of processes on other machines; `cores`: usable ones in all."""
-        self._process, self._elsewhere = psutil.Process(), elsewhere
+        """`elsewhere`: memory and processor seconds of processes on other machines; `cores`: usable ones in all.
+
+        `disturbance`: None where the run's processes are not all in this process's tree.
+        """
+        self._process, self._elsewhere, self._disturbance = psutil.Process(), elsewhere, disturbance
+        self._amounts: Amounts = {}
         self._probe = MemoryProbe(self._tree)
         self._started = self._last = time.perf_counter()
-        self._cpu_at_last, self._busy = self._seconds() + elsewhere()[1], 0.0
+        tree = self._tree()
+        self._cpu_at_last, self._busy = _seconds(tree) + elsewhere()[1], 0.0
+        self._look(tree)
         self._cores = cores or usable_cpus()
         self.measure = "pss"  # until it is not known of some process
         self._peak, self._sum = dict.fromkeys(MEASURES, 0), dict.fromkeys(MEASURES, 0)
@@ -59,7 +69,9 @@ class ResourceMeter:
         if self._samples and time.perf_counter() - self._last < _AT_ONCE:
             return self._latest
         away, away_seconds = self._elsewhere()
-        memory, cpu = self._probe() + away, self._seconds() + away_seconds
+        tree = self._tree()
+        memory, cpu = self._probe() + away, _seconds(tree) + away_seconds
+        self._look(tree)
         used = {"rss": memory.rss, "pss": memory.pss or 0}
         for name in MEASURES:
             self._peak[name] = max(self._peak[name], used[name])
@@ -74,6 +86,11 @@ class ResourceMeter:
         self._last, self._cpu_at_last, self._busy = now, cpu, self._busy + busy
         self._latest = used[self.measure] / 2**30, 100 * share
         return self._latest
+
+    def amounts(self) -> Amounts:
+        """Who used the cores between the last two looks at that; empty if there was none since this was last asked."""
+        found, self._amounts = self._amounts, {}
+        return found
 
     def totals(self) -> dict[str, float | str | None]:
         """Peak and mean memory in GB, how it was measured, the peak as RSS, the mean share of the cores in percent."""
@@ -91,13 +108,18 @@ class ResourceMeter:
     def _tree(self) -> list[psutil.Process]:
         return [self._process, *self._process.children(recursive=True)]
 
-    def _seconds(self) -> float:
-        """Processor seconds of the tree up to now."""
-        total = 0.0
-        for process in self._tree():
-            try:
-                times = process.cpu_times()
-            except psutil.NoSuchProcess:
-                continue
-            total += times.user + times.system
-        return total
+    def _look(self, tree: Iterable[psutil.Process]) -> None:
+        if self._disturbance is not None:
+            self._amounts = self._disturbance.look([process.pid for process in tree]) or self._amounts
+
+
+def _seconds(tree: Iterable[psutil.Process]) -> float:
+    """Processor seconds of these processes up to now."""
+    total = 0.0
+    for process in tree:
+        try:
+            times = process.cpu_times()
+        except psutil.NoSuchProcess:
+            continue
+        total += times.user + times.system
+    return total

@@ -1,6 +1,6 @@
 """The summaries of a run: benchmark_metrics.json, training_summary.json, the block on screen."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
@@ -8,6 +8,7 @@ from rlcb.config.plan import Plan
 from rlcb.config.registry import ALGORITHMS
 from rlcb.config.schema import Config
 from rlcb.console import filled
+from rlcb.disturbance.verdict import Disturbance
 from rlcb.envs.episodes import EpisodeStatistics
 from rlcb.files import write_json
 from rlcb.hardware import describe_machine
@@ -35,6 +36,11 @@ class Outcome:
     limit: dict[str, Any] | None = None  # what this machine could reach, where that is known
     limit_command: str = ""  # what measures it, where that makes sense
     jobs_beside: int = 0  # the most other runs that a suite ran on this machine at the same time
+
+    @property
+    def disturbance(self) -> Disturbance:
+        """What other programs took of the cores, over all parts of the run."""
+        return self.history.use_of_cores.verdict()
 
 
 def write_summaries(run: RunDirectory, config: Config, outcome: Outcome) -> Metrics:
@@ -76,6 +82,7 @@ def benchmark_metrics(run: RunDirectory, config: Config, outcome: Outcome) -> Me
             "reward_std": rewards["final_reward_std"],
         },
         "time_shares": outcome.history.time_shares(),
+        "disturbance": asdict(outcome.disturbance),
         "limit": outcome.limit,
         "hardware": {
             **describe_machine(),
@@ -103,6 +110,7 @@ def training_summary(metrics: Metrics) -> Metrics:
         "avg_fps": metrics["average_fps"],
         "final_fps": metrics["final_fps"],
         "limit": metrics["limit"],
+        "disturbance": metrics["disturbance"],
         "worker_restarts": metrics["worker_restarts"],
         **{key: metrics["resource_usage"][key] for key in ("peak_memory_gb", "memory_measure")},
         **{key: metrics["performance"][key] for key in rewards},
@@ -139,6 +147,7 @@ def summary_block(run: RunDirectory, metrics: Metrics, outcome: Outcome) -> str:
         rewards=metrics["performance"],
         nodes=metrics["hardware"].get("nodes", []),
         limit_command=outcome.limit_command,
+        disturbance=outcome.disturbance,
         worker=ALGORITHMS[run.algorithm].worker,
         time=", ".join(f"{name} {100 * share:.0f} %" for name, share in shares.items()),
         longest=max(shares, key=lambda name: shares[name]) if shares else None,

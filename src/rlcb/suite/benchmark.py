@@ -10,10 +10,12 @@ from rlcb.config.registry import Kind
 from rlcb.config.schema import Config
 from rlcb.console import clock, filled
 from rlcb.errors import RlcbError, UsageError
+from rlcb.run.directory import set_aside
 from rlcb.signals import StopRequest
 from rlcb.suite.directory import (
     check_room,
     check_unlocked,
+    disturbed_runs,
     event,
     has_plan,
     locked,
@@ -32,12 +34,18 @@ from rlcb.suite.work import Work
 
 
 def benchmark(
-    output: Path, file: Path | None, flags: Given, jobs: int | str | None = None, dry_run: bool = False
+    output: Path,
+    file: Path | None,
+    flags: Given,
+    jobs: int | str | None = None,
+    dry_run: bool = False,
+    repeat_disturbed: bool = False,
 ) -> int:
     """Do what is not done yet of a suite; returns the exit code. Without file and flags it continues the stored one.
 
     `jobs`: how many runs train at a time: a number, auto, or None for what is usual for such a suite.
     `dry_run`: print what would be done, after all that could refuse it; nothing is started, measured or written.
+    `repeat_disturbed`: move finished runs aside that other programs disturbed, so that they are done again.
     """
     stop = StopRequest("every run under way finishes its update and saves, then the suite stops")
     stop.install()
@@ -48,12 +56,14 @@ def benchmark(
             "or --total-timesteps N"
         )
     if dry_run:
-        return _print_plan(output, wanted, stop, jobs)
+        return _print_plan(output, wanted, stop, jobs, repeat_disturbed)
     with locked(output):
         suite = _agreed(output, wanted)
         stop.begin()  # from here on there are runs to save
         display = Display()
         try:
+            for run in disturbed_runs(suite.settings, output) if repeat_disturbed else ():
+                set_aside(run.path)
             work = Work(output, suite, stop, display, jobs)
             check_room(output, work.unfinished, suite.configs)
             store(output, suite)
@@ -104,15 +114,19 @@ def _chosen(output: Path, wanted: Suite | None) -> Suite:
     return suite
 
 
-def _print_plan(output: Path, wanted: Suite | None, stop: StopRequest, jobs: int | str | None) -> int:
+def _print_plan(
+    output: Path, wanted: Suite | None, stop: StopRequest, jobs: int | str | None, repeat_disturbed: bool
+) -> int:
     check_unlocked(output)
     suite = _planned(output, wanted)
     with closing(Display()) as display:
         work = Work(output, suite, stop, display, jobs)
+        again = disturbed_runs(suite.settings, output) if repeat_disturbed else []
+        work.results = {run: result for run, result in work.results.items() if run not in again}
         check_room(output, work.unfinished, suite.configs)
         display.line(_banner(work))
         together = list(waves(work.unfinished, work.jobs, suite)) if work.jobs.count > 1 else []
-        display.line(filled("suite_plan.txt", work=work, resumable=resumable, together=together))
+        display.line(filled("suite_plan.txt", work=work, again=again, resumable=resumable, together=together))
     return 0
 
 
@@ -134,6 +148,10 @@ def _do(work: Work, jobs: int | str | None, again: str) -> int:
         return stop.exit_code
     if report:
         display.line(f"Report: {report}")
+    disturbed = sum(result.disturbed for result in work.results.values())
+    if disturbed:
+        runs = "1 run was" if disturbed == 1 else f"{disturbed} runs were"
+        display.line(f"{runs} disturbed by other programs; repeat on a quiet machine: {again} --repeat-disturbed")
     event(work.output, "suite_finished", failures=work.failures)
     if work.failures:
         reasons = "; ".join(f"{name}: {reason}" for name, reason in work.failures.items())

@@ -33,6 +33,7 @@ class Result:
     seconds: float
     fps: float | None
     reward: float | None
+    disturbed: bool = False  # by other programs
 
 
 def runs_of(settings: SuiteConfig, output: Path) -> list[SuiteRun]:
@@ -175,7 +176,13 @@ def result_of(run: SuiteRun) -> Result | None:
         or not 0 <= hours <= _LONGEST_HOURS
     ):
         return None
-    return Result(3600 * hours, number(summary.get("avg_fps")), number(summary.get("final_reward")))
+    disturbed = section(summary, "disturbance").get("disturbed") is True
+    return Result(3600 * hours, number(summary.get("avg_fps")), number(summary.get("final_reward")), disturbed)
+
+
+def disturbed_runs(settings: SuiteConfig, output: Path) -> list[SuiteRun]:
+    """The finished runs that other programs disturbed."""
+    return [run for run in runs_of(settings, output) if (result := result_of(run)) and result.disturbed]
 
 
 def resumable(run: SuiteRun) -> bool:

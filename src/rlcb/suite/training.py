@@ -162,4 +162,5 @@ def _steps_of(run: SuiteRun) -> int:
 
 def _metrics_of(result: Result) -> str:
     fps = "FPS n/a" if result.fps is None else f"{result.fps:,.0f} FPS"
-    return f"{fps}, reward " + ("n/a" if result.reward is None else f"{result.reward:.2f}")
+    mark = " (disturbed)" if result.disturbed else ""
+    return f"{fps}{mark}, reward " + ("n/a" if result.reward is None else f"{result.reward:.2f}")

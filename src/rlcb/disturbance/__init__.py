@@ -1,0 +1,1 @@
+"""What other programs take from a run: CPU time on its cores, time stolen by a hypervisor, quota used by others."""
