@@ -4,19 +4,30 @@ import argparse
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 from rlcb import __version__
-from rlcb.config.registry import ALGORITHMS, CLUSTER_KEYS, DEFAULT_ALGORITHM, MODES
-from rlcb.flags import Parser, add_keys, answered, finite, flag_of, positive, start_program, whole, whole_or_auto
+from rlcb.config.registry import ALGORITHMS, DEFAULT_ALGORITHM, MODES
+from rlcb.flags import (
+    ALIASES,
+    PARALLEL_KEYS,
+    Parser,
+    add_keys,
+    answered,
+    finite,
+    flag_of,
+    overrides_of,
+    positive,
+    start_program,
+    whole,
+    whole_or_auto,
+)
 
 # The flags of the documented scripts, by the config key each one sets; `rlcb train` has one for every key.
 TIMED_KEYS = ("name", "seed", "num_envs", "n_steps", "batch_size", "num_threads", "device", "precision",
               "log_every_seconds")  # fmt: skip
 FIXED_KEYS = (*TIMED_KEYS, "total_timesteps", "n_epochs", "learning_rate", "gamma", "gae_lambda", "clip_range",
               "ent_coef", "vf_coef", "log_interval", "save_interval", "checkpoint_dir", "log_dir")  # fmt: skip
-PARALLEL_KEYS = ("num_workers", "num_envs_per_worker", *CLUSTER_KEYS)
-ALIASES = {alias: key for entry in ALGORITHMS.values() for alias, key in entry.aliases.items() if key in PARALLEL_KEYS}
+_AUTO = Path("auto")  # of --resume; a directory of that name is ./auto
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -46,12 +57,12 @@ def train_verb(argv: Sequence[str]) -> int:
     from rlcb.config.schema import all_keys
 
     parser = Parser("rlcb train", "Train an algorithm for a time or a number of steps.")
-    parser.add_argument("algorithm", choices=tuple(ALGORITHMS), nargs="?", help="not needed with --resume")
+    parser.add_argument("algorithm", choices=tuple(ALGORITHMS), nargs="?", help="not needed with --resume DIR")
     _add_mode(parser)
     _add_common(parser, "./benchmarks/<mode> for PPO, ./benchmarks/<algorithm>_<mode> for others")
     add_keys(parser, all_keys(), ALIASES)
     arguments = parser.parse(argv)
-    if arguments.algorithm is None and arguments.resume is None:
+    if arguments.algorithm is None and arguments.resume in (None, _AUTO):
         parser.error(f"say which algorithm: {', '.join(ALGORITHMS)}")
     if arguments.duration_hours is not None and arguments.total_timesteps is not None:
         parser.error("--duration and --total-timesteps exclude each other")
@@ -62,7 +73,7 @@ def train_verb(argv: Sequence[str]) -> int:
 def train_script(prog: str, algorithm: str, mode: str, timed: bool, argv: Sequence[str] | None = None) -> int:
     """One of the documented training scripts."""
     from rlcb.config.schema import fields
-    from rlcb.train import default_output
+    from rlcb.run.request import default_output
 
     what = "for a fixed time" if timed else "for a fixed number of steps"
     parser = Parser(prog, f"Train {algorithm.upper()} ({mode}) {what}.")
@@ -73,9 +84,9 @@ def train_script(prog: str, algorithm: str, mode: str, timed: bool, argv: Sequen
     aliases = ALIASES if mode == "parallel" and ALGORITHMS[algorithm].aliases else None
     add_keys(parser, [key for key in keys if key in known], aliases)
     arguments = parser.parse(argv)
-    if timed and arguments.duration_hours is None and arguments.resume is None:
+    if timed and arguments.duration_hours is None and arguments.resume in (None, _AUTO):
         parser.error("--duration HOURS is required")
-    if not timed and arguments.resume is None:
+    if not timed and arguments.resume in (None, _AUTO):
         arguments.duration_hours = "null"  # these stop by steps, whatever the file says
     return _train(parser, arguments, algorithm, mode)
 
@@ -92,7 +103,8 @@ def _add_config(parser: Parser) -> None:
 def _add_common(parser: Parser, output_dir: str) -> None:
     _add_config(parser)
     parser.add_argument("--output-dir", type=Path, metavar="DIR", help=f"where the run is kept, default {output_dir}")
-    parser.add_argument("--resume", type=Path, metavar="DIR", help="go on with the run in DIR as if it never stopped")
+    text = "go on with the run in DIR as if it never stopped; auto: with the one in --output-dir, or start it there"
+    parser.add_argument("--resume", type=Path, metavar="DIR|auto", help=text)
     _add_dry_run(parser)
 
 
@@ -103,31 +115,15 @@ def _add_dry_run(parser: Parser) -> None:
 
 def _train(parser: Parser, arguments: argparse.Namespace, algorithm: str | None, mode: str | None) -> int:
     """Run a training command."""
-    from rlcb.train import Request, train
+    from rlcb.run.request import Request
+    from rlcb.train import train
 
-    overrides = _overrides(parser, arguments, mode)
-    where, dry_run = (arguments.config, arguments.output_dir, arguments.resume), arguments.dry_run
-    request = Request(parser.prog, algorithm, mode, overrides, *where, dry_run=dry_run)
+    auto, dry_run = arguments.resume == _AUTO, arguments.dry_run
+    usual = ALGORITHMS[algorithm].modes[0] if auto and algorithm else None
+    overrides = overrides_of(parser, arguments, mode or usual)
+    where = (arguments.config, arguments.output_dir, None if auto else arguments.resume)
+    request = Request(parser.prog, algorithm, mode, overrides, *where, dry_run=dry_run, resume_auto=auto)
     return answered(parser.prog, lambda: train(request), prints_result=dry_run)
-
-
-def _overrides(parser: Parser, arguments: argparse.Namespace, mode: str | None) -> dict[str, tuple[str, Any]]:
-    """The config keys among the arguments: key → the flag and its value."""
-    from rlcb.config.schema import all_keys
-    from rlcb.config.yaml_file import parse_scalar
-
-    keys = {*all_keys(), *ALIASES}
-    given = {key: value for key, value in vars(arguments).items() if key in keys and value is not None}
-    overrides = {key: (flag_of(key), parse_scalar(value)) for key, value in given.items()}
-    if "total_timesteps" in overrides:  # it replaces a duration given elsewhere
-        overrides.setdefault("duration_hours", (flag_of("total_timesteps"), None))
-    # In parallel commands --num-envs counts each worker's.
-    aliases = {**ALIASES, "num_envs": "num_envs_per_worker"} if mode == "parallel" else ALIASES
-    for name, key in aliases.items():
-        meant = overrides.pop(name, None)
-        if meant and overrides.setdefault(key, meant)[1] != meant[1]:
-            parser.error(f"{flag_of(name)} and {flag_of(key)} mean the same here and differ")
-    return overrides
 
 
 def limits_verb(argv: Sequence[str]) -> int:
@@ -148,12 +144,14 @@ def limits_verb(argv: Sequence[str]) -> int:
     arguments = parser.parse(argv)
     algorithm, rounds, seconds = arguments.algorithm, arguments.rounds, arguments.seconds
     mode = arguments.mode or ALGORITHMS[algorithm].modes[0]
-    overrides = _overrides(parser, arguments, mode)
+    overrides = overrides_of(parser, arguments, mode)
 
     def work() -> int:
-        from rlcb.train import check_hardware, new_config, refuse_missing_mode, with_device
+        from rlcb.run.request import new_config, refuse_missing_mode, refuse_workers
+        from rlcb.train import check_hardware, with_device
 
         refuse_missing_mode(algorithm, mode)
+        refuse_workers(mode, overrides)
         config = new_config(algorithm, mode, arguments.config, overrides)
         check_hardware(config, mode)
         return show_limits(with_device(config, mode), mode, rounds, seconds, arguments.accept_disturbed)
@@ -173,7 +171,8 @@ def tune_verb(argv: Sequence[str]) -> int:
     add_keys(parser, ("name",))
     arguments = parser.parse(argv)
     from rlcb.config.plan import tune
-    from rlcb.train import new_config, with_device
+    from rlcb.run.request import new_config
+    from rlcb.train import with_device
 
     name = {"name": (flag_of("name"), arguments.name)} if arguments.name else {}
     what = (arguments.algorithm, "parallel", arguments.config, name)

@@ -8,11 +8,14 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NoReturn
 
+from rlcb.config.registry import ALGORITHMS, CLUSTER_KEYS
 from rlcb.console import limit_waiting, lost_output, protect_output
 from rlcb.errors import GpuFailed, ResourceError, RlcbError
 from rlcb.signals import StopRequest
 
 _FLAG_NAMES = {"name": "--env", "duration_hours": "--duration"}
+PARALLEL_KEYS = ("num_workers", "num_envs_per_worker", *CLUSTER_KEYS)
+ALIASES = {alias: key for entry in ALGORITHMS.values() for alias, key in entry.aliases.items() if key in PARALLEL_KEYS}
 _BARE = ("insecure",)  # flags that need no value
 _BROKEN_PIPE = 128 + 13  # as shells count SIGPIPE
 
@@ -111,6 +114,25 @@ def add_keys(parser: Parser, keys: Iterable[str], aliases: Mapping[str, str] | N
     for name, key in (aliases or {}).items():
         parser.add_argument(flag_of(name), dest=name, metavar="VALUE", help=f"the same as {flag_of(key)}")
     parser.epilog = "What no flag gives comes from the config file, and what that leaves out from the defaults."
+
+
+def overrides_of(parser: Parser, arguments: argparse.Namespace, mode: str | None) -> dict[str, tuple[str, Any]]:
+    """The config keys among the arguments: key → the flag and its value."""
+    from rlcb.config.schema import all_keys
+    from rlcb.config.yaml_file import parse_scalar
+
+    keys = {*all_keys(), *ALIASES}
+    given = {key: value for key, value in vars(arguments).items() if key in keys and value is not None}
+    overrides = {key: (flag_of(key), parse_scalar(value)) for key, value in given.items()}
+    if "total_timesteps" in overrides:  # it replaces a duration given elsewhere
+        overrides.setdefault("duration_hours", (flag_of("total_timesteps"), None))
+    # In parallel commands --num-envs counts each worker's.
+    aliases = {**ALIASES, "num_envs": "num_envs_per_worker"} if mode == "parallel" else ALIASES
+    for name, key in aliases.items():
+        meant = overrides.pop(name, None)
+        if meant and overrides.setdefault(key, meant)[1] != meant[1]:
+            parser.error(f"{flag_of(name)} and {flag_of(key)} mean the same here and differ")
+    return overrides
 
 
 def whole(low: int, high: int) -> Callable[[str], int]:
