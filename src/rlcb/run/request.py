@@ -150,8 +150,10 @@ def _stored_run(path: Path, wanted: Config, mode: str) -> tuple[Config, list[Pat
         stored, before = read_run(path)
         if saved := checkpoints_of(path, stored, before):
             return stored, saved
-    why = f"the run in {path} has no checkpoint yet" if any(parts) else f"there is no run in {path}"
-    note(f"--resume auto: {why}, so it starts")
+    if any(parts):
+        note(f"--resume auto: the run in {path} has no checkpoint yet, so it starts")
+    else:
+        note(f"--resume auto: there is no run in {path}, so it starts")
     return None
 
 
