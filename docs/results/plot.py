@@ -14,6 +14,7 @@ mpl.use("Agg")
 from matplotlib import pyplot as plt
 
 HERE = Path(__file__).parent
+PUBLISHED = HERE.parents[1] / "src" / "rlcb" / "analysis" / "published_ppo.csv"
 WINDOW = 10  # updates to either side, as the published figures were smoothed
 
 
@@ -53,9 +54,32 @@ def draw_modes() -> None:
     figure.savefig(HERE / "coinrun_modes.png")
 
 
+def draw_long() -> None:
+    """Write coinrun_gpu_25m.png: one long run on a GPU over the published runs."""
+    figure, axis = plt.subplots(figsize=(8, 4.2), dpi=110)
+    steps, rewards = curves(read("coinrun_gpu_25m.csv"))
+    axis.plot(np.array(steps) / 1e6, rewards[0], color="tab:blue", lw=1.2, label="rlcb on one GPU, seed 1")
+    with PUBLISHED.open() as file:
+        known = [row for row in csv.DictReader(file) if (row["protocol"], row["game"]) == ("easy-200-train", "coinrun")]
+    rows = [row for row in known if float(row["env_steps"]) <= 25e6]
+    axis.errorbar(
+        [float(row["env_steps"]) / 1e6 for row in rows], [float(row["mean"]) for row in rows],
+        [float(row["std_over_3_runs"]) for row in rows], fmt="o--", color="black", capsize=3, lw=1, ms=4,
+        label="published, mean ± std of 3 runs",
+    )  # fmt: skip
+    axis.set(xlabel="million environment steps", ylabel="training reward, mean of 100 episodes")
+    axis.set_title("CoinRun, easy, 200 levels: the published recipe")
+    axis.set_ylim(4, 10)
+    axis.grid(alpha=0.3)
+    axis.legend(loc="lower right", fontsize=8)
+    figure.tight_layout()
+    figure.savefig(HERE / "coinrun_gpu_25m.png")
+
+
 def main() -> None:
-    """Write coinrun.png and coinrun_modes.png."""
+    """Write coinrun.png, coinrun_modes.png and coinrun_gpu_25m.png."""
     draw_modes()
+    draw_long()
     figure, axis = plt.subplots(figsize=(8, 4.5), dpi=110)
     steps, rewards = curves(read("coinrun_ppo_paper.csv"))
     mean, std = rewards.mean(0), rewards.std(0, ddof=1)

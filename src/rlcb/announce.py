@@ -12,9 +12,10 @@ from rlcb.console import filled, note, warn
 from rlcb.envs.families import family_of, foreseen_spec
 from rlcb.files import nearest_existing
 from rlcb.hardware import computes_bf16, usable_cpus
-from rlcb.run.directory import RunDirectory, check_space, checkpoint_bytes, foresee_run
+from rlcb.run.directory import RunDirectory, foresee_run
 from rlcb.run.memory import expected_bytes
 from rlcb.run.metrics import want_tensorboard
+from rlcb.run.space import check_space, checkpoint_bytes
 
 
 def print_banner(run: RunDirectory, config: Config, plan: Plan) -> None:

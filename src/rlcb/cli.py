@@ -267,7 +267,8 @@ def benchmark_verb(argv: Sequence[str]) -> int:
     default = Path("benchmarks") / "suite"
     text = f"where all of it is kept, default ./{default}; a suite that is there already is continued"
     parser.add_argument("--output-dir", type=Path, metavar="DIR", default=default, help=text)
-    text = "runs that train at the same time; auto: as many as the cores allow; default auto, for runs by time 1"
+    text = "runs that train at the same time; auto: as many as the cores allow; default auto, for runs by time 1, "
+    text += "with --cluster as many as fit"
     parser.add_argument("--jobs", type=whole_or_auto(1, MOST_JOBS), metavar="N|auto", help=text)
     text = "run finished runs again that other programs disturbed; what they left is kept in DIR/…/seed_N.1"
     parser.add_argument("--repeat-disturbed", action="store_true", help=text)

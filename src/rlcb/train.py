@@ -20,14 +20,13 @@ from rlcb.hardware import cuda_problem, describe_gpus, package_version, prepare_
 from rlcb.run.directory import (
     RunDirectory,
     check_output,
-    check_space,
-    checkpoint_bytes,
     create_run,
     open_run,
 )
 from rlcb.run.gpu_failures import gpu_failures, less_memory
 from rlcb.run.metrics import INSTALL_TENSORBOARD, want_tensorboard
 from rlcb.run.request import Request, decide_resume, default_output, requested_config
+from rlcb.run.space import check_space, checkpoint_bytes
 from rlcb.signals import StopRequest
 
 if TYPE_CHECKING:  # it imports torch and Ray
@@ -104,15 +103,20 @@ def check_hardware(config: Config, mode: str) -> None:
         return
     if mode == "sequential":
         raise UsageError(f"--cluster {cluster}: a sequential run is one process; use --mode parallel for a cluster")
+    check_cluster(cluster, config.parallel.insecure)
+    workers, least = config.parallel.num_workers, config.parallel.min_workers
+    if isinstance(workers, int) and least > workers:
+        raise UsageError(f"min_workers {least} is more than num_workers {workers}; must be at most that")
+
+
+def check_cluster(cluster: str, insecure: bool) -> None:
+    """Refuse a cluster if Ray is not installed, or if others could use it."""
     from rlcb.cluster.address import INSTALL, resolved
     from rlcb.cluster.security import refuse_open
 
     if package_version("ray") is None:
         raise UsageError(f"--cluster {cluster}: Ray is not installed: {INSTALL}")
-    refuse_open(resolved(cluster), config.parallel.insecure)
-    workers, least = config.parallel.num_workers, config.parallel.min_workers
-    if isinstance(workers, int) and least > workers:
-        raise UsageError(f"min_workers {least} is more than num_workers {workers}; must be at most that")
+    refuse_open(resolved(cluster), insecure)
 
 
 def _gpu_command(algorithm: str) -> str:

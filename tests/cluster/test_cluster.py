@@ -150,7 +150,8 @@ def test_a_suite_goes_there(cluster: "Cluster", tmp_path: Path) -> None:
     summaries = {p.parent.parent.name: json.loads(p.read_text()) for p in tmp_path.rglob("training_summary.json")}
     assert sum(node["workers"] for node in summaries["ppo_parallel"]["nodes"]) == 2
     assert "nodes" not in summaries["ppo_sequential"]
-    assert re.search(r"speed-up of PPO Parallel \(2 workers\): .* PPO Sequential on .*, \d+ cores?\n", done.stdout)
+    judged = re.search(r"speed-up of PPO Parallel \(2 workers\): .* PPO Sequential on .*, \d+ cores?\n", done.stdout)
+    assert judged or "disturbed" in done.stdout  # by other programs, so that no speed is judged
     assert re.search(r"steps, on 3\s+nodes: ", done.stdout)
 
 

@@ -160,3 +160,36 @@ def test_a_frozen_node_that_comes_back(nodes: NetworkNodes, train: Train, tmp_pa
     wait_for_more(path, updates(path)[-1])
     assert all(p.is_running() for p in beside)
     stop(process, path)
+
+
+def test_a_whole_run_whose_node_is_cut_off_goes_on_elsewhere(nodes: NetworkNodes, tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    words = ["benchmark", "--modes", "sequential", "--seeds", "1", "2", "--games", "CartPole-v1", "--num-threads", "2"]
+    words += ["--num-envs", "8", "--n-steps", "32", "--batch-size", "128", "--total-timesteps", "1000000000"]
+    words += ["--save-interval", "5", "--cluster", nodes.address, "--output-dir", str(output)]
+    command = [*nodes.inside(0), sys.executable, "-m", "rlcb", *words]
+    process = subprocess.Popen(command, env={**os.environ, **SETTINGS}, stdout=subprocess.DEVNULL)
+    try:
+        runs = [output / "CartPole-v1" / "ppo_sequential" / f"seed_{seed}" for seed in (1, 2)]
+        wait_until(lambda: all(list(run.glob("checkpoints/*_step_*0.pt")) for run in runs))
+        actors = {n: [p for p in nodes.processes(n) if "RunActor" in " ".join(p.cmdline())] for n in (0, 1, 2)}
+        there = next(n for n in (1, 2) if actors[n])
+        orphans = [child for actor in actors[there] for child in actor.children()]
+        nodes.cut(there)
+        events = output / "suite_events.jsonl"
+        wait_until(lambda: "has not answered for 10 s" in events.read_text())
+        (name,) = re.findall(r'"node_lost", "run": "(.*?)"', events.read_text())
+        wait_until(lambda: f'"run_resumed", "run": "{name}"' in events.read_text())
+        run = runs[int(name[-1]) - 1]
+        wait_until(lambda: any(event["event"] == "resumed" and event["env_steps"] > 0 for event in events_of(run)))
+        at = updates(run)[-1]
+        wait_until(lambda: updates(run)[-1] > at)
+        nodes.heal(there)
+        assert psutil.wait_procs(orphans, timeout=60)[1] == []  # what nobody collects any more ends
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(120) == 128 + signal.SIGTERM
+    finally:
+        process.kill()
+        process.wait()
+    for run in runs:
+        assert updates(run) == list(range(1, len(updates(run)) + 1))

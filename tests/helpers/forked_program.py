@@ -59,6 +59,8 @@ def run_program(program: Program) -> NoReturn:
     os.chdir(program.folder)
     os.environ.clear()
     os.environ.update(program.environment)
+    if hasattr(ForkingPopen, "template"):
+        ForkingPopen.template.detach()  # its number is another file's from here on
     if len(program.descriptors) <= 3:  # a worker, which is given shared memory, starts nobody
         ForkingPopen.template = start_template()
         subprocess.Popen = ForkingPopen  # type: ignore[misc]

@@ -73,12 +73,16 @@ NOT_RUN = {
     "code=$?": _SLURM,
     'if [ "$code" -eq 143 ]; then scontrol requeue "$SLURM_JOB_ID"; fi': _SLURM,
     'exit "$code"': _SLURM,
+    "rlcb benchmark --output-dir ./benchmarks/many --cluster null": (
+        "continues a suite; tests/cluster/test_cluster_suites.py has one"
+    ),
     "python docs/results/plot.py": "redraws the pictures of docs/results.md",
 }
 # Commands that are run in another form: what the document leaves open, or what this machine does not have.
 _ON_SLURM = "rlcb train impala --mode parallel"
 _LONG = "rlcb train ppo --duration 24 --resume auto --output-dir ./benchmarks/long"
 _LONG_JOB = "rlcb train ppo --mode parallel --total-timesteps 25e6 --resume auto --output-dir ./benchmarks/long"
+_MANY_RUNS = "--modes sequential --seeds 1 2 3 4 5 6 --games coinrun starpilot --total-timesteps 1e6"
 INSTEAD = {
     "rlcb train … | head": "rlcb train ppo",
     "nohup rlcb train …": "rlcb train ppo",
@@ -86,6 +90,12 @@ INSTEAD = {
     f"nohup {_LONG} > long.log 2>&1 &": _LONG,
     f'srun --cpus-per-task="$SLURM_CPUS_PER_TASK" .venv/bin/{_LONG_JOB}': _LONG_JOB,
     "rlcb benchmark --cluster …": "rlcb benchmark --cluster local --modes parallel --duration 0.5",
+    f"rlcb benchmark --cluster 10.0.0.1:6379 {_MANY_RUNS} --output-dir ./benchmarks/many": (
+        f"rlcb benchmark --cluster local {_MANY_RUNS} --output-dir ./benchmarks/many"
+    ),
+    "rlcb benchmark --cluster auto --modes sequential --total-timesteps 1e6": (
+        "rlcb benchmark --cluster local --modes sequential --total-timesteps 1e6"
+    ),
     "rlcb benchmark --output-dir ./benchmarks/study --repeat-disturbed": (
         "rlcb benchmark --duration 0.5 --output-dir ./benchmarks/other --repeat-disturbed"
     ),

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rlcb.cluster.address import Address, resolved
-from rlcb.cluster.placement import Place, spread, with_gpus
+from rlcb.cluster.placement import Need, Node, Place, node_for, spread, with_gpus
 from rlcb.cluster.security import is_loopback
 from rlcb.errors import UsageError
 
@@ -45,3 +45,43 @@ def test_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
     assert is_loopback("localhost")
     assert not is_loopback("192.0.2.1")
     assert not is_loopback("no-such-host.invalid")
+
+
+def node(name: str, cores: float, gpus: float = 0.0, memory: float = 8.0) -> Node:
+    return Node(name, name, name, Address("10.0.0.1", 1), cores, gpus, memory * 2**30)
+
+
+def found(need: Need, nodes: list[Node], taken: dict[str, Need] | None = None) -> str | None:
+    """The name of the node for a run."""
+    free = {one.id: one for one in nodes}
+    for name, other in (taken or {}).items():
+        free[name] = free[name].less(other.cores or 0, other.gpus, other.memory)
+    best = node_for(need, {one.id: one for one in nodes}, free)
+    return best and best.name
+
+
+def test_a_whole_run_goes_to_the_node_with_the_most_free_cores_that_has_all_it_needs() -> None:
+    run, two = Need(2, 0, 2**30), [node("a", 4), node("b", 3)]
+    assert found(run, two) == "a"
+    assert found(run, two, {"a": Need(2, 0, 0)}) == "b"
+    assert found(run, two, {"a": Need(3, 0, 0), "b": Need(2, 0, 0)}) is None
+    assert found(run, [node("a", 4, memory=0.5), node("b", 2)]) == "b"
+    assert found(Need(5, 0, 0), two) is None
+    assert found(run, []) is None
+
+
+def test_gpus_are_left_to_those_who_need_one() -> None:
+    nodes = [node("gpu", 16, 1), node("plain", 4)]
+    assert found(Need(2, 0, 0), nodes) == "plain"
+    assert found(Need(2, 1, 0), nodes) == "gpu"
+    assert found(Need(2, 0, 0), nodes, {"plain": Need(4, 0, 0)}) == "gpu"
+    assert found(Need(2, 1, 0), nodes, {"gpu": Need(1, 1, 0)}) is None
+
+
+def test_a_run_by_time_has_a_node_to_itself() -> None:
+    nodes = [node("a", 4), node("b", 2)]
+    assert found(Need(None, 0, 0), nodes) == "a"
+    assert found(Need(None, 0, 0), nodes, {"a": Need(1, 0, 0)}) == "b"
+    assert Need(None, 0, 0).on(nodes[0]).cores == 4
+    assert str(Need(None, 1, 2**30)) == "all cores, a GPU and 1.0 GB of memory"
+    assert str(node("a", 1, 2)) == "a: 1 core, 2 GPUs, 8.0 GB of memory"

@@ -42,6 +42,7 @@ class RunStatus:
     checkpoint_age_seconds: float | None = None
     news_age_seconds: float | None = None  # since any of its files changed
     detail: str = ""  # what it waits for, or why it failed
+    where: str = ""  # the node of a cluster that a suite runs it on, while it does
 
 
 def run_status(path: Path, now: float) -> RunStatus:

@@ -89,11 +89,13 @@ def _planned(folder: Path, runs: dict[Path, RunStatus], suite: Suite, run: Suite
         if reason := suite.failure(run):
             return replace(known, state="failed", detail=reason)
         if alive and suite.started(run):
-            return replace(known, state="running", detail="starting")
+            return replace(known, state="running", detail="starting", where=suite.node(run))
         return known if alive else replace(known, detail=f"its suite is {suite.state}")
     if alive and known.state in ("interrupted", "dead") and not suite.started(run):
         return replace(known, state="waiting", detail=f"to be resumed: {known.state} {known.detail}")
-    return known
+    if known.state == "dead" and (reason := suite.failure(run)):  # its node was lost too often, for instance
+        return replace(known, state="failed", detail=reason)
+    return replace(known, where=suite.node(run)) if known.state == "running" else known
 
 
 def _suite_status(name: str, suite: Suite, runs: list[RunStatus]) -> SuiteStatus:

@@ -69,6 +69,10 @@ class Suite:
         """Whether the suite has started the run and not seen its end."""
         return self.last_events.get(run.name, {}).get("event") in ("run_started", "run_resumed")
 
+    def node(self, run: SuiteRun) -> str:
+        """The node of a cluster that the suite has started the run on, until its end; empty for this machine."""
+        return plain(self.last_events.get(run.name, {}).get("node")) if self.started(run) else ""
+
     def failure(self, run: SuiteRun) -> str | None:
         """Why the run failed since the suite was started; None if it did not."""
         last = self.last_events.get(run.name, {})

@@ -1,7 +1,9 @@
-"""Who works where: workers spread over nodes by their cores."""
+"""Who works where: workers spread over nodes by their cores, whole runs by all that they need."""
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+from rlcb.cluster.address import Address
 
 
 @dataclass(frozen=True)
@@ -39,3 +41,60 @@ def spread(
         share = max(int(cores[node] // count), 1)
         places += [Place(node, min(share, most_threads or share))] * count
     return places
+
+
+# Whole runs
+
+
+@dataclass(frozen=True)
+class Need:
+    """What a run takes of a node."""
+
+    cores: int | None  # None: all that the node has
+    gpus: int
+    memory: int  # bytes
+
+    def __str__(self) -> str:
+        cores = "all cores" if self.cores is None else f"{self.cores} core{'' if self.cores == 1 else 's'}"
+        return f"{cores}{', a GPU' if self.gpus else ''} and {self.memory / 2**30:.1f} GB of memory"
+
+    def on(self, node: "Node") -> "Need":
+        """The same in numbers, on a node."""
+        return replace(self, cores=int(node.cores)) if self.cores is None else self
+
+
+@dataclass(frozen=True)
+class Node:
+    """A machine of the cluster and what it has, or has left."""
+
+    id: str
+    name: str
+    host: str
+    door: Address  # where its part of Ray listens
+    cores: float
+    gpus: float
+    memory: float  # bytes
+
+    def __str__(self) -> str:
+        cores = f"{self.cores:g} core{'' if self.cores == 1 else 's'}"
+        gpus = f", {self.gpus:g} GPU{'' if self.gpus == 1 else 's'}" if self.gpus else ""
+        return f"{self.name}: {cores}{gpus}, {self.memory / 2**30:.1f} GB of memory"
+
+    def has(self, need: Need) -> bool:
+        """Whether a run would find what it needs."""
+        return self.cores >= (need.cores or 1) and self.gpus >= need.gpus and self.memory >= need.memory
+
+    def less(self, cores: float, gpus: float, memory: float) -> "Node":
+        """What is left when so much is taken."""
+        return replace(self, cores=self.cores - cores, gpus=self.gpus - gpus, memory=self.memory - memory)
+
+
+def node_for(need: Need, nodes: Mapping[str, Node], free: Mapping[str, Node]) -> Node | None:
+    """The node with the most free cores that has room for a run; `free`: the same nodes, less what is taken."""
+    fits = [
+        node
+        for name, node in nodes.items()
+        if free[name].has(need) and (need.cores is not None or free[name].cores == node.cores)
+    ]
+    # Where GPUs are many and a run needs none, it leaves them to others.
+    return max(fits, key=lambda node: (need.gpus > 0 or not node.gpus, free[node.id].cores), default=None)

@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import threading
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -11,12 +10,13 @@ from typing import Any
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from rlcb.cluster.address import Address, answering
+from rlcb.cluster.address import Address
 from rlcb.cluster.connect import connected
 from rlcb.cluster.parameter_server import ParameterServer
 from rlcb.cluster.placement import Place, spread, with_gpus
 from rlcb.cluster.rendezvous import forget
 from rlcb.cluster.transport import SupervisorTransport
+from rlcb.cluster.watch import SILENT_SECONDS, ClusterWatch, door_of
 from rlcb.cluster.worker_handle import RayWorker, RemoteControl
 from rlcb.comm.control import Control
 from rlcb.comm.pool import NoRoom, PoolLost, WorkerHandle, WorkerPool
@@ -28,7 +28,6 @@ from rlcb.hardware import Memory
 _LOOKS_EVERY = 1.0  # seconds between looks at the nodes
 _AVOIDED_FOR = 30.0  # seconds: Ray takes a while to see that a node has died
 _GPU_SHARE = 0.25  # of a GPU, for an actor that acts on one
-_SILENT = 10.0  # seconds without an answer before a node counts as lost, or the head, or this machine's part
 
 
 @dataclass
@@ -68,7 +67,7 @@ class RayPool(WorkerPool):
         self._transport: SupervisorTransport | None = None  # where there are actors
         self._server: Any = None  # A3C's parameter server
         # Half of what a silent worker is given: a node that is lost takes several with it.
-        self._watch = _Watch(address, self._here, min(_SILENT, config.parallel.worker_timeout / 2))
+        self._watch = ClusterWatch(address, self._here, min(SILENT_SECONDS, config.parallel.worker_timeout / 2))
         self._look()
 
     # What there is
@@ -79,7 +78,7 @@ class RayPool(WorkerPool):
             cores, gpus = (entry["Resources"].get(name, 0.0) for name in ("CPU", "GPU"))
             host = entry["NodeManagerHostname"]
             name = f"{host} ({entry['NodeID'][:6]})"
-            node = self._nodes.setdefault(entry["NodeID"], _Node(name, _door(entry), cores, gpus, host))
+            node = self._nodes.setdefault(entry["NodeID"], _Node(name, door_of(entry), cores, gpus, host))
             node.cores, node.gpus = cores or node.cores, gpus or node.gpus
             node.alive = entry["Alive"] and node.door not in self._watch.unreachable
 
@@ -216,53 +215,6 @@ class RayPool(WorkerPool):
             if self._server is not None:
                 ray.kill(self._server)
             forget(self._prefix)
-
-
-def _door(entry: dict[str, Any]) -> Address:
-    return Address(entry["NodeManagerAddress"], entry["NodeManagerPort"])
-
-
-class _Watch:
-    """Looks at the cluster from threads of its own: whoever asks a head that is gone waits for an answer for ever.
-
-    A node that falls silent is found by connecting to it: Ray takes a minute to declare it dead.
-    """
-
-    def __init__(self, address: Address, here: str, patience: float):
-        """`here`: the node that this process belongs to; `patience`: seconds without an answer from any other one."""
-        self.lost = ""  # what is, once it is
-        self.patience = patience
-        self.unreachable: set[Address] = set()
-        self.nodes: list[dict[str, Any]] = ray.nodes()
-        mine = next(_door(entry) for entry in self.nodes if entry["NodeID"] == here)
-        self._vital = {
-            address: f"the cluster's head at {address} does not answer any more",
-            mine: f"this machine's part of the cluster at {mine} does not answer any more",
-        }
-        self._closed = threading.Event()
-        for work in (self._watch, self._list):
-            threading.Thread(target=work, daemon=True).start()
-
-    def _watch(self) -> None:
-        heard: dict[Address, float] = {}
-        while not self._closed.wait(_LOOKS_EVERY):
-            doors = {*self._vital, *(_door(entry) for entry in self.nodes if entry["Alive"])}
-            answered, now = answering(doors, 2.0), time.monotonic()
-            heard = {door: now if door in answered else heard.get(door, now) for door in doors}
-            self.lost = next((words for door, words in self._vital.items() if now - heard[door] > _SILENT), "")
-            if self.lost:
-                return
-            self.unreachable = {door for door in doors if now - heard[door] > self.patience}
-
-    def _list(self) -> None:
-        """Ask which nodes there are; in a thread of its own, as a head that is lost meanwhile never answers."""
-        while not self._closed.wait(_LOOKS_EVERY) and not self.lost:
-            with contextlib.suppress(Exception):
-                self.nodes = ray.nodes()
-
-    def close(self) -> None:
-        """Look no more."""
-        self._closed.set()
 
 
 @contextlib.contextmanager

@@ -5,6 +5,7 @@ Nothing here imports torch before threads and allocator are set: torch reads its
 
 import contextlib
 import os
+import sys
 import tempfile
 import threading
 import time
@@ -32,7 +33,8 @@ def versions() -> dict[str, str | None]:
     """What must be the same on all machines of a run."""
     from rlcb import __version__
 
-    return {"rlcb": __version__, **{name: package_version(name) for name in ("torch", "procgen-mirror", "gymnasium")}}
+    packages = {name: package_version(name) for name in ("torch", "procgen-mirror", "gymnasium")}
+    return {"Python": f"{sys.version_info.major}.{sys.version_info.minor}", "rlcb": __version__, **packages}
 
 
 class Mailbox:

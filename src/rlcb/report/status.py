@@ -94,7 +94,7 @@ def _drawn(snapshot: Snapshot, console: "Console", whole: bool) -> "RenderableTy
         cells = [Text(cell, no_wrap=True, overflow="ellipsis") for cell in _cells(run)]
         cells[_COLUMNS.index("state")].stylize(_COLOURS.get(run.state, ""))
         table.add_row(*cells[: len(table.columns)])
-    said = [] if beside else [f"{run.run}: {run.state}, {run.detail}" for run in runs if run.detail]
+    said = [] if beside else [f"{run.run}: {run.state}, {_said(run)}" for run in runs if _said(run)]
     lines = [*([more] if more else []), *said, *below]
     return Group(table, *(Text(line, no_wrap=not whole, overflow="ellipsis") for line in lines))
 
@@ -104,7 +104,7 @@ def _most_important(runs: list[RunStatus], room: int, lines: int) -> tuple[list[
     chosen: list[RunStatus] = []
     by_importance = sorted(runs, key=lambda run: STATES.index(run.state))
     for run in by_importance:
-        room -= lines if run.detail else 1
+        room -= lines if _said(run) else 1
         if room < 0:
             return chosen, f"not shown: {_counts(by_importance[len(chosen) :])}"
         chosen.append(run)
@@ -140,8 +140,13 @@ def _cells(run: RunStatus) -> tuple[str, ...]:
         "" if run.fps is None else f"{run.fps:,.0f}",
         "" if run.reward is None else f"{run.reward:.2f}",
         _or_empty(run.checkpoint_age_seconds),
-        run.detail,
+        _said(run),
     )
+
+
+def _said(run: RunStatus) -> str:
+    """Where a run is, if not on this machine, and what is to be said of it."""
+    return ", ".join([*([f"on {run.where}"] if run.where else []), *([run.detail] if run.detail else [])])
 
 
 def _or_empty(seconds: float | None) -> str:

@@ -1,8 +1,7 @@
-"""The run directory: its lock, its layout, and whether the disk has room for it."""
+"""The run directory: its lock and its layout."""
 
 import contextlib
 import os
-import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,11 +11,9 @@ from rlcb.config.load import build_config
 from rlcb.config.registry import ALGORITHMS
 from rlcb.config.schema import Config
 from rlcb.console import note
-from rlcb.envs.families import family_of
 from rlcb.errors import CheckpointUnusable, ResourceError, UsageError
 from rlcb.files import (
     append_event,
-    nearest_existing,
     open_regular,
     owner_of_lock,
     read_json,
@@ -60,9 +57,14 @@ class RunDirectory:
     def release(self) -> None:
         """Unlock the directory; in this order, as whoever locks a file looks afterwards whether it is still there."""
         for folder, descriptor in self.locks:
-            with contextlib.suppress(OSError):  # a lock that nobody holds does no harm
-                (folder / LOCK).unlink()
-            os.close(descriptor)
+            unlock(folder, descriptor)
+
+
+def unlock(folder: Path, descriptor: int) -> None:
+    """Unlock a directory that was locked with this descriptor."""
+    with contextlib.suppress(OSError):  # a lock that nobody holds does no harm
+        (folder / LOCK).unlink()
+    os.close(descriptor)
 
 
 @dataclass(frozen=True)
@@ -94,6 +96,17 @@ def create_run(path: Path, config: Config, mode: str) -> RunDirectory:
     _identify(run)
     write_whole(path / "config.yaml", config.to_yaml().encode())
     return run
+
+
+def claim(path: Path, resume: bool) -> int:
+    """Lock the directory of a run whose files come from elsewhere; unless it is resumed, an earlier one is renamed."""
+    if not resume and _holds_run(path):
+        set_aside(path)
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ResourceError(f"{error.filename}: cannot be written to: {error.strerror}") from None
+    return _lock(path)
 
 
 def _refuse_foreign_files(path: Path) -> None:
@@ -277,19 +290,3 @@ def set_aside(path: Path) -> None:
     finally:
         os.close(descriptor)
     note(f"the earlier run in {path} was moved to {target}{how_to_resume(target)}")
-
-
-def checkpoint_bytes(config: Config) -> int:
-    """The size of a checkpoint, roughly: weights with two moments of the optimizer, and the environments' states."""
-    return 3 * 4 * 700_000 + family_of(config.env.name).state_bytes * config.env.num_envs
-
-
-def check_space(checkpoints: Path, size: int, keep: int) -> None:
-    """Raise ResourceError unless a folder's disk has room for three times the checkpoints, of `size` bytes each."""
-    need = 3 * size * (keep + 1)
-    free = shutil.disk_usage(nearest_existing(checkpoints)).free
-    if free < need:
-        raise ResourceError(
-            f"{checkpoints}: {need / 2**20:.0f} MB needed for checkpoints, {free / 2**20:.0f} MB free; "
-            "free some space, keep fewer checkpoints (keep_checkpoints) or choose another directory"
-        )

@@ -1,15 +1,17 @@
 """A benchmark: a matrix of training runs, then evaluation and report; can be interrupted anywhere and continued."""
 
-from contextlib import closing
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, closing, nullcontext
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from rlcb.config.load import Given
 from rlcb.config.plan import decided
 from rlcb.config.precision import with_precision
 from rlcb.config.registry import Kind
 from rlcb.config.schema import Config
-from rlcb.console import clock, filled
-from rlcb.errors import RlcbError, UsageError
+from rlcb.console import clock, filled, warn
+from rlcb.errors import RlcbError, UsageError, WorkersLost
 from rlcb.run.directory import set_aside
 from rlcb.signals import StopRequest
 from rlcb.suite.directory import (
@@ -27,10 +29,15 @@ from rlcb.suite.directory import (
 from rlcb.suite.display import Display
 from rlcb.suite.evaluation import Evaluations
 from rlcb.suite.gpu_sharing import shared_gpu
-from rlcb.suite.jobs import core_shares, waves, with_threads
-from rlcb.suite.settings import Suite, build_suite
+from rlcb.suite.jobs import core_shares, with_threads
+from rlcb.suite.settings import WHERE, Suite, build_suite, moved
 from rlcb.suite.training import Training
 from rlcb.suite.work import Work
+
+if TYPE_CHECKING:
+    from rlcb.suite.cluster import Cluster
+
+_CLUSTER_ATTEMPTS = 3  # Ray may end the process that uses it, for instance when one of its calls fails
 
 
 def benchmark(
@@ -49,35 +56,75 @@ def benchmark(
     """
     stop = StopRequest("every run under way finishes its update and saves, then the suite stops")
     stop.install()
-    wanted = build_suite(file, flags) if file or flags else None
+    where = {key: flags[key][1] for key in WHERE if key in flags}
+    is_continued = has_plan(output) and file is None and set(flags) <= set(WHERE)
+    wanted = build_suite(file, flags) if (file or flags) and not is_continued else None
     if wanted is None and not has_plan(output):
         raise UsageError(
             f"--output-dir {output}: holds no suite to continue; to start one give --suite FILE, --duration HOURS "
             "or --total-timesteps N"
         )
-    if dry_run:
-        return _print_plan(output, wanted, stop, jobs, repeat_disturbed)
-    with locked(output):
-        suite = _agreed(output, wanted)
+    again = f"rlcb benchmark --output-dir {output}" + (f" --jobs {jobs}" if jobs else "")
+
+    def work() -> int:
+        if dry_run:
+            suite = _planned(output, _chosen(output, wanted, where))
+            return _print_plan(output, suite, stop, jobs, repeat_disturbed)
+        with locked(output):
+            suite = _agreed(output, _chosen(output, wanted, where))
+            return _carry_out(output, suite, stop, jobs, repeat_disturbed, again)
+
+    cluster = where["cluster"] if "cluster" in where else (wanted or stored(output)).settings.cluster
+    if cluster in (None, "local"):
+        return work()
+    from rlcb.cluster.connect import guarded
+    from rlcb.flags import answered
+
+    for _ in range(_CLUSTER_ATTEMPTS):  # the suite goes on where it was
+        code = guarded(lambda: answered("rlcb benchmark", work, prints_result=dry_run))
+        if code is not None:
+            return code
+        warn("Ray ended the process that was connected to the cluster")
+    raise WorkersLost(f"this machine's part of the cluster is gone; continue with: {again}")
+
+
+def _carry_out(
+    output: Path, suite: Suite, stop: StopRequest, jobs: int | str | None, repeat_disturbed: bool, again: str
+) -> int:
+    """Do what is not done yet; `again`: the command that continues."""
+    with _cluster_of(suite, output, jobs) as cluster, closing(Display()) as display:
+        stop.install()  # again: should Ray have replaced the signal handlers or caught what they raise
         stop.begin()  # from here on there are runs to save
-        display = Display()
-        try:
-            for run in disturbed_runs(suite.settings, output) if repeat_disturbed else ():
-                set_aside(run.path)
-            work = Work(output, suite, stop, display, jobs)
-            check_room(output, work.unfinished, suite.configs)
-            store(output, suite)
-            event(output, "suite_started", unfinished=len(work.unfinished), jobs=work.jobs.count)
-            display.line(_banner(work))
-            with shared_gpu(work.jobs.on_gpu and work.jobs.count > 1):
-                return _do(work, jobs, f"rlcb benchmark --output-dir {output}" + (f" --jobs {jobs}" if jobs else ""))
-        finally:
-            display.close()
+        for run in disturbed_runs(suite.settings, output) if repeat_disturbed else ():
+            set_aside(run.path)
+        work = Work(output, suite, stop, display, jobs, cluster)
+        _check(work, cluster)
+        store(output, suite)
+        event(output, "suite_started", unfinished=len(work.unfinished), jobs=work.machines.count)
+        display.line(_banner(work))
+        with shared_gpu(cluster is None and work.jobs.on_gpu and work.jobs.count > 1):
+            return _do(work, jobs, again)
 
 
-def _agreed(output: Path, wanted: Suite | None) -> Suite:
-    """The suite stored in the directory, which must equal the one wanted; where there is none, that one."""
-    suite = _planned(output, wanted)
+def _cluster_of(suite: Suite, output: Path, jobs: int | str | None) -> "AbstractContextManager[Cluster | None]":
+    """Be connected to the suite's cluster, if it has one."""
+    if suite.settings.cluster is None:
+        return nullcontext()
+    from rlcb.suite.cluster import joined  # it imports Ray
+
+    return joined(suite, output, jobs)
+
+
+def _check(work: Work, cluster: "Cluster | None") -> None:
+    """Refuse runs that find no room on this machine's disk, or on any node of the cluster."""
+    check_room(work.output, work.unfinished, work.suite.configs)
+    if cluster:
+        cluster.check_needs(work.unfinished)
+
+
+def _agreed(output: Path, chosen: Suite) -> Suite:
+    """The suite with all that is decided or measured when it begins."""
+    suite = _planned(output, chosen)
     configs, measured = dict(suite.configs), dict[str, str]()
     for kind, config in suite.configs.items():
         # Measured once, so that all runs are carried out alike, and variants do not differ by chance.
@@ -89,9 +136,8 @@ def _agreed(output: Path, wanted: Suite | None) -> Suite:
     return Suite(suite.settings, configs)
 
 
-def _planned(output: Path, wanted: Suite | None) -> Suite:
+def _planned(output: Path, suite: Suite) -> Suite:
     """The same before anything is measured, with numbers of workers, and of threads if the suite is a new one."""
-    suite = _chosen(output, wanted)
     here = {kind: decided(config) for kind, config in suite.configs.items() if _is_decided_here(config, kind)}
     suite = Suite(suite.settings, {**suite.configs, **here})
     return suite if has_plan(output) else with_threads(suite, len(core_shares()))
@@ -103,30 +149,33 @@ def _is_decided_here(config: Config, kind: Kind) -> bool:
     return kind.is_parallel and here
 
 
-def _chosen(output: Path, wanted: Suite | None) -> Suite:
-    """The same, with every `auto` of a new suite as it was given."""
+def _chosen(output: Path, wanted: Suite | None, where: Mapping[str, Any]) -> Suite:
+    """The suite stored in the directory, which must equal the one wanted; where there is none, that one.
+
+    `where`: the keys that were given of those that may change.
+    """
     if not has_plan(output):
         assert wanted is not None
         return wanted
-    suite = stored(output)
+    suite = moved(stored(output), where) if where else stored(output)
     if wanted:
         refuse_differences(output, suite, wanted)
     return suite
 
 
-def _print_plan(
-    output: Path, wanted: Suite | None, stop: StopRequest, jobs: int | str | None, repeat_disturbed: bool
-) -> int:
+def _print_plan(output: Path, suite: Suite, stop: StopRequest, jobs: int | str | None, repeat_disturbed: bool) -> int:
     check_unlocked(output)
-    suite = _planned(output, wanted)
-    with closing(Display()) as display:
-        work = Work(output, suite, stop, display, jobs)
+    with _cluster_of(suite, output, jobs) as cluster, closing(Display()) as display:
+        work = Work(output, suite, stop, display, jobs, cluster)
         again = disturbed_runs(suite.settings, output) if repeat_disturbed else []
         work.results = {run: result for run, result in work.results.items() if run not in again}
-        check_room(output, work.unfinished, suite.configs)
+        _check(work, cluster)
         display.line(_banner(work))
-        together = list(waves(work.unfinished, work.jobs, suite)) if work.jobs.count > 1 else []
-        display.line(filled("suite_plan.txt", work=work, again=again, resumable=resumable, together=together))
+        together = work.machines.outlook(work.unfinished)
+        left = None if suite.settings.duration_hours else work.seconds_left(work.unfinished)  # in the banner otherwise
+        time_left = "" if left is None else clock(left)
+        values = {"work": work, "resumable": resumable, "together": together, "time_left": time_left, "again": again}
+        display.line(filled("suite_plan.txt", **values, cluster=cluster))
     return 0
 
 

@@ -17,7 +17,8 @@ from rlcb.config.yaml_file import dump_yaml
 from rlcb.envs.families import canonical_env_name
 from rlcb.errors import ResourceError, UsageError
 from rlcb.files import append_event, nearest_existing, owner_of_lock, refuse_unwritable, take_lock, write_whole
-from rlcb.run.directory import LOCK, checkpoint_bytes, refuse_inside_run
+from rlcb.run.directory import LOCK, refuse_inside_run
+from rlcb.run.space import checkpoint_bytes
 from rlcb.suite.settings import Suite, SuiteConfig, read_settings
 
 _SETTINGS, _CONFIGS = "suite.yaml", "configs"
@@ -34,6 +35,7 @@ class Result:
     fps: float | None
     reward: float | None
     disturbed: bool = False  # by other programs
+    episode_length: float | None = None  # of its last episodes
 
 
 def runs_of(settings: SuiteConfig, output: Path) -> list[SuiteRun]:
@@ -177,7 +179,8 @@ def result_of(run: SuiteRun) -> Result | None:
     ):
         return None
     disturbed = section(summary, "disturbance").get("disturbed") is True
-    return Result(3600 * hours, number(summary.get("avg_fps")), number(summary.get("final_reward")), disturbed)
+    fps, reward, length = (number(summary.get(key)) for key in ("avg_fps", "final_reward", "final_episode_length"))
+    return Result(3600 * hours, fps, reward, disturbed, length)
 
 
 def disturbed_runs(settings: SuiteConfig, output: Path) -> list[SuiteRun]:
@@ -189,6 +192,12 @@ def resumable(run: SuiteRun) -> bool:
     """Whether an earlier start left a checkpoint to resume from."""
     begun = all(os.path.isfile(run.path / name) for name in ("run.json", "config.yaml"))
     return begun and any((run.path / "checkpoints").glob(f"{run.kind.algorithm}_*.pt"))
+
+
+def saved_steps(run: SuiteRun) -> int:
+    """The steps of its newest checkpoint, of those that are named after them; 0 if there is none."""
+    named = (path.stem.rpartition("_step_")[2] for path in (run.path / "checkpoints").glob("*_step_*.pt"))
+    return max((int(steps) for steps in named if steps.isascii() and steps.isdigit()), default=0)
 
 
 def check_room(output: Path, runs: list[SuiteRun], configs: dict[Kind, Config]) -> None:

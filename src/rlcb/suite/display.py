@@ -1,6 +1,7 @@
 """What a suite shows while it works: lines, and on a terminal a bar below them."""
 
 import sys
+import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -8,6 +9,9 @@ from rlcb.console import Screen
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+_SAY_EVERY = 60.0  # seconds between lines that say how far everything is, where there is no bar
+_NAMED = 4  # commands under way that such a line names
 
 
 class Display(Screen):
@@ -20,11 +24,24 @@ class Display(Screen):
 
             self._area = Live(console=console, auto_refresh=False, transient=True)
         super().__init__(self._area)
+        self._said = time.monotonic()
 
     @property
     def drawn(self) -> bool:
         """Whether there is a bar to redraw."""
         return self._area is not None and self._live is not None
+
+    @property
+    def line_due(self) -> bool:
+        """Whether it is time for a line in the place of a bar."""
+        return not self.drawn and time.monotonic() - self._said >= _SAY_EVERY
+
+    def say(self, phase: str, fraction: float, times: str, current: Sequence[str]) -> None:
+        """Print in a line what `show` draws; `current`: how far each command under way is."""
+        self._said = time.monotonic()
+        more = [f"{len(current) - _NAMED} more"] if len(current) > _NAMED else []
+        words = "; ".join([*current[:_NAMED], *more])
+        self.line(f"{phase}: {int(100 * fraction)} %, {times}{': ' if words else ''}{words}")
 
     def show(self, phase: str, fraction: float, times: str, current: Sequence[str]) -> None:
         """Redraw the bar: phase, share done, elapsed and remaining time, the last line of each command under way."""

@@ -59,7 +59,7 @@ def _own_threads(suite: Suite, kind: Kind, cores: int) -> int:
         return threads_each(workers, learners, cores) if learners else 1
     sequential = sum(not other.is_parallel for other in suite.settings.kinds)
     alike = sequential * len(suite.settings.seeds) * len(suite.settings.games)
-    return max(cores // (min(alike, gpu_jobs(cores)) if _on_gpu(config, kind) else alike), 1)
+    return max(cores // (min(alike, gpu_jobs(cores)) if on_gpu(suite, kind) else alike), 1)
 
 
 def gpu_jobs(cores: int) -> int:
@@ -72,8 +72,10 @@ def _elsewhere(config: Config, kind: Kind) -> bool:
     return kind.is_parallel and config.parallel.cluster is not None
 
 
-def _on_gpu(config: Config, kind: Kind) -> bool:
-    return not kind.is_parallel and resolve_device(config.hardware.device) == "cuda"
+def on_gpu(suite: Suite, kind: Kind) -> bool:
+    """Whether runs of a kind have a GPU; that of a node need not be one of this machine."""
+    device = suite.configs[kind].hardware.device
+    return not kind.is_parallel and (device if suite.settings.cluster else resolve_device(device)) == "cuda"
 
 
 def _processes(config: Config) -> tuple[int, int]:
@@ -137,10 +139,10 @@ def plan_jobs(wanted: int | str | None, suite: Suite, runs: Sequence[SuiteRun], 
             "depend on --jobs; continue it with --jobs 1, or begin one in another directory"
         )
     needs = {kind: _need(suite, kind, cores) for kind in suite.configs}
-    on_gpu = any(_on_gpu(config, kind) for kind, config in suite.configs.items())
+    with_gpu = any(on_gpu(suite, kind) for kind in suite.configs)
     if isinstance(wanted, str):
         count = cores // min(needs.values())
-        if on_gpu:  # in slices of time several runs are slower than one after the other
+        if with_gpu:  # in slices of time several runs are slower than one after the other
             count = min(count, gpu_jobs(cores)) if service() else 1
     else:
         count = min(wanted, cores)
@@ -155,7 +157,7 @@ def plan_jobs(wanted: int | str | None, suite: Suite, runs: Sequence[SuiteRun], 
             threads[kind] = threads_each(*(_processes(config) if kind.is_parallel else (1, 0)), claims[kind])
     if timed and count > 1:
         note("several runs by time share the cores: what they reach, and how fast, depends on --jobs")
-    return JobPlan(count, shares, claims, threads, on_gpu)
+    return JobPlan(count, shares, claims, threads, with_gpu)
 
 
 def _need(suite: Suite, kind: Kind, cores: int) -> int:
@@ -216,11 +218,17 @@ class Room:
     def _expected(self, run: SuiteRun) -> int:
         key = run.kind, run.game
         if key not in self._memory:
-            config = self._suite.configs[run.kind].changed("env", name=canonical_env_name(run.game))
-            on_gpu = _on_gpu(config, run.kind)
-            config, plan = make_plan(config.changed("hardware", device="cuda" if on_gpu else "cpu"), run.kind.mode)
-            self._memory[key] = expected_bytes(config, plan, foreseen_spec(config.env))
+            self._memory[key] = expected_memory(self._suite, run)
         return self._memory[key]
+
+
+def expected_memory(suite: Suite, run: SuiteRun) -> int:
+    """The bytes of memory that a run will take, roughly."""
+    config = suite.configs[run.kind].changed("env", name=canonical_env_name(run.game))
+    # A node's GPU cannot be asked for from here; a run on one takes less of the node's memory than one without.
+    device = "cuda" if suite.settings.cluster is None and on_gpu(suite, run.kind) else "cpu"
+    config, plan = make_plan(config.changed("hardware", device=device), run.kind.mode)
+    return expected_bytes(config, plan, foreseen_spec(config.env))
 
 
 def waves(runs: Sequence[SuiteRun], plan: JobPlan, suite: Suite) -> Iterator[list[SuiteRun]]:

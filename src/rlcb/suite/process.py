@@ -10,16 +10,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from rlcb.errors import ResourceError
-from rlcb.files import open_descriptor, open_regular
-from rlcb.signals import StopRequest, die_with
+from rlcb.signals import CAUGHT, StopRequest, die_with
+from rlcb.suite.log import CommandLog
 
 POLL_SECONDS = 0.5
-_TAIL_BYTES = 8192
+MODULE = "rlcb.suite.process"  # this one, which becomes the command in the child
 _CORES = "--cores="
 
 
 class Child:
     """A running `rlcb …`; what it prints is appended to a log file."""
+
+    where, lost, refused = "", "", ""  # on this machine, which is never lost
+    resumed = False  # whether it goes on with a run, if it trains one
 
     def __init__(
         self,
@@ -31,23 +34,20 @@ class Child:
         """`cores`: those that it may use, all if none is named; `variables`: of its environment, beside the usual."""
         words = [str(word) for word in arguments]
         bound = [f"{_CORES}{','.join(map(str, cores))}"] if cores else []
+        self._log, self._begun, self._told = CommandLog(log, f"$ rlcb {' '.join(words)}"), time.monotonic(), False
         try:
-            log.parent.mkdir(parents=True, exist_ok=True)
-            with open(open_descriptor(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND), "ab") as file:
-                file.write(f"$ rlcb {' '.join(words)}\n".encode())
-                file.flush()
-                self._start = file.tell()
-                self._process = subprocess.Popen(
-                    [sys.executable, "-m", "rlcb.suite.process", str(os.getpid()), *bound, *words],
-                    stdin=subprocess.DEVNULL,
-                    stdout=file,
-                    stderr=subprocess.STDOUT,
-                    start_new_session=True,  # Ctrl-C reaches the suite alone, which passes it on once
-                    env={**os.environ, **(variables or {})},
-                )
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", MODULE, str(os.getpid()), *bound, *words],
+                stdin=subprocess.DEVNULL,
+                stdout=self._log.descriptor,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,  # Ctrl-C reaches the suite alone, which passes it on once
+                env={**os.environ, **(variables or {})},
+            )
         except OSError as error:
-            raise ResourceError(f"{error.filename or log}: cannot be written to: {error.strerror}") from None
-        self._log, self._begun, self._told = log, time.monotonic(), False
+            raise ResourceError(f"{error.filename or log}: cannot be started: {error.strerror}") from None
+        finally:
+            self._log.close()
 
     @property
     def seconds(self) -> float:
@@ -71,13 +71,7 @@ class Child:
 
     def reason(self) -> str | None:
         """Why it failed, once it has ended: the signal that killed it, or its last line; None: it did not fail."""
-        code = self._process.returncode
-        if code == 0:
-            return None
-        if code < 0:
-            return f"killed by {signal.Signals(-code).name}"
-        words = self.last_line().split(": error: ", 1)[-1]
-        return f"exit code {code}: {words}" if words else f"exit code {code}"
+        return self._log.reason(self._process.returncode)
 
     def last_line(self) -> str:
         """The last line with words in it that was printed so far."""
@@ -85,20 +79,18 @@ class Child:
 
     def last_lines(self, most: int) -> list[str]:
         """The last lines with words in them that were printed so far."""
-        tail = self.output(self._log.stat().st_size - _TAIL_BYTES)
-        return [line.strip() for line in tail.splitlines() if any(map(str.isalnum, line))][-most:]
+        return self._log.last_lines(most)
 
-    def output(self, since: int = 0) -> str:
-        """What it has printed so far, `since` a position in the log."""
-        with open_regular(self._log) as file:
-            file.seek(max(self._start, since))
-            return file.read().decode(errors="replace")
+    def output(self) -> str:
+        """What it has printed so far."""
+        return self._log.output()
 
 
 if __name__ == "__main__":
     # In the child: PARENT_PID [--cores=…] ARGUMENTS… Replace this program by the command; bond and cores remain.
     parent, *words = sys.argv[1:]
     die_with(int(parent))
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, CAUGHT)  # Ray's processes have Ctrl-C blocked
     if words[0].startswith(_CORES):
         with contextlib.suppress(OSError):  # a core that was taken away meanwhile: results do not depend on it
             os.sched_setaffinity(0, map(int, words.pop(0).removeprefix(_CORES).split(",")))

@@ -1,6 +1,6 @@
 """The settings of a benchmark suite, from its YAML file and flags, and the configuration of each kind of run."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -28,8 +28,9 @@ from rlcb.suite.keys import (
     refuse_same,
     where_of,
 )
-from rlcb.train import check_hardware
+from rlcb.train import check_cluster, check_hardware
 
+WHERE = ("cluster", "insecure")  # keys that say where runs train, which may change when a suite is continued
 BUDGETS = ("duration_hours", "total_timesteps")
 
 _Keys = BeforeValidator(lambda value: {} if value is None else value)
@@ -67,6 +68,17 @@ class SuiteConfig(Section):
     variants: Annotated[dict[str, Annotated[dict[str, Any], _Keys]], _Keys] = setting(
         {}, "names, each with its config keys, such as 'lowent: {ent_coef: 0.001}'"
     )
+
+    @property
+    def cluster(self) -> str | None:
+        """The cluster whose nodes train the runs; a cluster of this machine alone is for the runs that start one."""
+        given = self.overrides.get("cluster")
+        return None if given in (None, "local") else str(given)
+
+    @property
+    def insecure(self) -> bool:
+        """Whether that cluster may be one without a token."""
+        return self.overrides.get("insecure") is True
 
     @property
     def kinds(self) -> list[Kind]:
@@ -181,12 +193,34 @@ def _build_configs(settings: SuiteConfig, source: Sources) -> dict[Kind, Config]
         if kind.is_parallel and (words := division_note(configs[kind], changes)):
             said[f"{kind.pair}: {words}"] = None
         want_tensorboard(configs[kind].logging.tensorboard)
-        check_hardware(configs[kind], kind.mode)
+        _check_machines(kind, configs[kind], settings)
     for words in said:
         note(words)
     refuse_same(configs, source["variants"])
     note_left_out(settings.variants, settings.algorithms, settings.modes)
     return configs
+
+
+def moved(suite: Suite, where: Mapping[str, Any]) -> Suite:
+    """The same suite on another cluster, or on this machine; `where`: the keys that say so with their values."""
+    settings = suite.settings.model_copy(update={"overrides": {**suite.settings.overrides, **where}})
+    configs = {
+        kind: config.changed("parallel", **where) if kind.is_parallel else config
+        for kind, config in suite.configs.items()
+    }
+    for kind, config in configs.items():
+        _check_machines(kind, config, settings)
+    return Suite(settings, configs)
+
+
+def _check_machines(kind: Kind, config: Config, settings: SuiteConfig) -> None:
+    """Refuse a GPU or a cluster that cannot be used, and what a node would have to decide by itself."""
+    if settings.cluster is None or kind.is_parallel:
+        check_hardware(config, kind.mode)
+        return
+    check_cluster(settings.cluster, settings.insecure)
+    if config.hardware.device == "auto":
+        raise UsageError("--device auto: the nodes of a cluster may differ; use --device cpu or cuda with --cluster")
 
 
 def _changes(settings: SuiteConfig, source: Sources, kind: Kind, game: str) -> dict[str, tuple[str, Any]]:

@@ -1,29 +1,41 @@
 """The training runs of a suite: as many at a time as there is room for, until all are done or a signal comes."""
 
 import time
+from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass
 
+from rlcb.analysis.run_status import RunStatus, run_status
 from rlcb.analysis.suites import SuiteRun
 from rlcb.analysis.untrusted import read_object, whole_number
 from rlcb.console import clock
-from rlcb.errors import ResourceError, UsageError
-from rlcb.hardware import BESIDE_VARIABLE, CORES_VARIABLE
-from rlcb.suite.directory import Result, config_path, event, in_use, result_of, resumable
-from rlcb.suite.jobs import Room
-from rlcb.suite.process import POLL_SECONDS, Child
+from rlcb.errors import RlcbError, UsageError
+from rlcb.suite.directory import Result, event, in_use, result_of, resumable, saved_steps
+from rlcb.suite.machines import UnderWay
+from rlcb.suite.process import POLL_SECONDS
 from rlcb.suite.work import Work
 
 _GONE_SECONDS = 60.0  # how long to wait for the end of a training whose suite was killed
 _LOG_LINES = 5  # of a run that failed
+_LOOK_EVERY = 2.0  # seconds between looks at the files of the runs under way
+_LOSSES_IN_A_ROW, _LOSSES = 3, 10  # of a run's nodes: without a new checkpoint in between, and in all
 
 
 @dataclass(frozen=True)
 class _Job:
     """A run under way."""
 
-    child: Child
-    expected: float | None  # seconds that it will take
+    process: UnderWay
     steps: int  # that it had made before
+
+
+@dataclass
+class _Losses:
+    """The nodes that a run was lost with."""
+
+    saved: int = -1  # steps of the newest checkpoint when the last one was lost
+    in_a_row: int = 0
+    total: int = 0
 
 
 class Training:
@@ -33,20 +45,25 @@ class Training:
         self._work, self._stop, self._display = work, work.stop, work.display
         self._waiting = work.unfinished
         self._jobs: dict[SuiteRun, _Job] = {}
-        self._room = Room(work.jobs, work.suite)
+        self._machines, self._losses = work.machines, defaultdict[SuiteRun, _Losses](_Losses)
         self._begun = time.monotonic()
         self._next_start = 0.0  # when the pause after the last run is over
         self._runs_done = self._steps_done = 0
         self._said_shortage = False
+        self._looked, self._known = (
+            0.0,
+            dict[SuiteRun, RunStatus](),
+        )  # when the runs' files were read, and what they said
 
     def train(self) -> None:
         """Do every run that is not finished; one that fails is recorded and does not stop the others."""
         for run, result in self._work.results.items():
             self._display.line(f"{self._label(run)}: already finished, {_metrics_of(result)}")
         while self._jobs or (self._waiting and self._stop.signal is None):
+            self._machines.check()
             self._start_what_fits()
             for run, job in list(self._jobs.items()):
-                if job.child.ended(POLL_SECONDS / len(self._jobs), self._stop):
+                if job.process.ended(POLL_SECONDS / len(self._jobs), self._stop):
                     self._take_result(run, job)
             if not self._jobs and self._waiting and self._stop.signal is None:
                 time.sleep(max(min(self._next_start - time.monotonic(), POLL_SECONDS), 0.01))
@@ -60,55 +77,43 @@ class Training:
 
     def _start_what_fits(self) -> None:
         """Start every run, in order, that there is room for; a later one may fit where an earlier one does not."""
+        unfinished = [*self._jobs, *self._waiting]
         for run in list(self._waiting):
             now = time.monotonic()
             if self._stop.signal is not None or now < self._next_start:
                 return
-            if in_use(run) and now < self._begun + _GONE_SECONDS:
+            if now < self._begun + _GONE_SECONDS and in_use(run):
                 continue  # the training of a suite that was killed is about to end
-            cores = self._room.take(run)
-            if cores:
-                self._waiting.remove(run)
-                self._start(run, cores)
-        if self._room.shortage and not self._said_shortage:
+            self._start(run, unfinished)
+        if self._machines.shortage and not self._said_shortage:
             self._said_shortage = True
-            self._display.line(self._room.shortage)
+            self._display.line(self._machines.shortage)
 
-    def _start(self, run: SuiteRun, cores: tuple[int, ...]) -> None:
-        resumed, steps, expected = resumable(run), _steps_of(run), self._work.expected_seconds(run)
+    def _start(self, run: SuiteRun, unfinished: list[SuiteRun]) -> None:
+        """Start or resume a run, if there is room for it."""
         try:
-            self._jobs[run] = _Job(self._child(run, resumed, cores), expected, steps if resumed else 0)
-        except ResourceError as error:
-            self._room.leave(run)
+            process = self._machines.start(run, unfinished)
+        except RlcbError as error:
+            self._waiting.remove(run)
             self._fail(run, str(error), [])
             return
-        where = f"output in {run.log}"
-        self._display.line(f"{self._label(run)}: {'resumed' if resumed else 'started'}, {where} {self._counts()}")
-
-    def _child(self, run: SuiteRun, resumed: bool, cores: tuple[int, ...]) -> Child:
-        """Start a run, or resume it where an earlier start left a checkpoint."""
-        plan, output = self._work.jobs, self._work.output
-        beside = plan.beside(run, [*self._jobs, *self._waiting])
-        all_cores = sum(map(len, plan.shares))
-        variables = {BESIDE_VARIABLE: str(beside), CORES_VARIABLE: str(len(plan.shares))}
-        event(output, "run_resumed" if resumed else "run_started", run=run.name)
-        command = ["train", "--resume", str(run.path)]
-        if not resumed:
-            kind, config = run.kind, config_path(output, run.kind)
-            command = ["train", kind.algorithm, "--mode", kind.mode, "--config", str(config)]
-            command += ["--env", run.game, "--seed", str(run.seed), "--output-dir", str(run.path)]
-        if run.kind in plan.threads:
-            command += ["--num-threads", str(plan.threads[run.kind])]
-        return Child(command, run.log, cores if len(cores) < all_cores else (), variables)
+        if process is None:
+            return
+        self._waiting.remove(run)
+        self._jobs[run] = _Job(process, _steps_of(run) if process.resumed else 0)
+        how, node = "resumed" if process.resumed else "started", {"node": process.where} if process.where else {}
+        event(self._work.output, f"run_{how}", run=run.name, **node)
+        where = f"{_on(self._jobs[run])}, output in {run.log}"
+        self._display.line(f"{self._label(run)}: {how}{where} {self._counts()}")
 
     def _take_result(self, run: SuiteRun, job: _Job) -> None:
         """Record how a run ended."""
         del self._jobs[run]
-        self._room.leave(run)
+        self._machines.leave(run)
         self._next_start = time.monotonic() + self._work.suite.settings.cool_down
         self._steps_done += max(_steps_of(run) - job.steps, 0)
-        reason, result = job.child.reason(), result_of(run)
-        if reason is None and result is not None:
+        reason, result, lost = job.process.reason(), result_of(run), job.process.lost
+        if result is not None and (reason is None or lost):
             self._work.results[run] = result
             self._runs_done += 1
             event(self._work.output, "run_finished", run=run.name)
@@ -117,9 +122,21 @@ class Training:
             )
         elif self._stop.signal is not None:
             event(self._work.output, "run_interrupted", run=run.name)
+        elif lost and (job.process.refused or self._may_go_on(run)):
+            self._waiting = [other for other in self._work.runs if other in {*self._waiting, run}]
+            event(self._work.output, "node_lost", run=run.name, node=job.process.where, reason=lost)
+            saved = f"from step {saved_steps(run):,}" if resumable(run) else "from the beginning"
+            self._display.line(f"{self._label(run)}: {lost}; it is to go on elsewhere {saved} {self._counts()}")
         else:
             reason = reason or "ended without a final checkpoint and summary"
-            self._fail(run, reason, job.child.last_lines(_LOG_LINES))
+            self._fail(run, reason, job.process.last_lines(_LOG_LINES))
+
+    def _may_go_on(self, run: SuiteRun) -> bool:
+        """Count one more loss of a run's node; whether it is continued on another one."""
+        losses, saved = self._losses[run], saved_steps(run)
+        losses.in_a_row = losses.in_a_row + 1 if saved <= losses.saved else 1
+        losses.saved, losses.total = saved, losses.total + 1
+        return losses.in_a_row <= _LOSSES_IN_A_ROW and losses.total <= _LOSSES
 
     def _fail(self, run: SuiteRun, reason: str, last_lines: list[str]) -> None:
         self._work.failures[run.name] = reason
@@ -129,14 +146,30 @@ class Training:
             self._display.line(f"    {line}")
 
     def _show(self) -> None:
-        if not self._display.drawn:
+        """Redraw the bar, or where there is none say every now and then how far the runs are."""
+        if not self._display.drawn and not self._display.line_due:
             return
-        parts = [min(job.child.seconds / job.expected, 1.0) for job in self._jobs.values() if job.expected]
-        share = (len(self._work.runs) - len(self._jobs) - len(self._waiting) + sum(parts)) / len(self._work.runs)
-        current = [f"{self._label(run)}: {job.child.last_line()}" for run, job in self._jobs.items()]
+        states = self._states()
+        parts = sum(state.fraction or 0.0 for state in states.values())
+        share = (len(self._work.runs) - len(self._jobs) - len(self._waiting) + parts) / len(self._work.runs)
         pause = self._next_start - time.monotonic()
-        times = f"cooling down: {pause:.0f} s" if pause > 0 and not self._jobs and self._waiting else self._times()
-        self._display.show("Training", share, times, current)
+        times = self._times(states)
+        if pause > 0 and not self._jobs and self._waiting:
+            times = f"cooling down: {pause:.0f} s"
+        if self._display.drawn:
+            current = [f"{self._label(run)}{_on(job)}: {job.process.last_line()}" for run, job in self._jobs.items()]
+            self._display.show("Training", share, times, current)
+        else:
+            current = [f"{self._label(run)}{_on(job)} {_how_far(states[run])}" for run, job in self._jobs.items()]
+            self._display.say("Training", share, f"{times} {self._counts()}", current)
+
+    def _states(self) -> dict[SuiteRun, RunStatus]:
+        """What the files of the runs under way say; from that also how long each will have taken."""
+        if self._known.keys() != self._jobs.keys() or time.monotonic() - self._looked >= _LOOK_EVERY:
+            self._looked, self._known = time.monotonic(), {run: run_status(run.path, time.time()) for run in self._jobs}
+            times = {run: (state.seconds, state.eta_seconds) for run, state in self._known.items()}
+            self._work.foreseen = {r: done + left for r, (done, left) in times.items() if done and left is not None}
+        return self._known
 
     def _label(self, run: SuiteRun) -> str:
         return f"[{self._work.runs.index(run) + 1}/{len(self._work.runs)}] {run.name}"
@@ -144,12 +177,31 @@ class Training:
     def _counts(self) -> str:
         return f"[{len(self._work.results)} of {len(self._work.runs)} done, {len(self._jobs)} running]"
 
-    def _times(self) -> str:
-        left = self._work.seconds_left([*self._jobs, *self._waiting])
-        for run, job in self._jobs.items():
-            if left is not None and job.expected is not None:
-                left -= min(job.child.seconds, job.expected) / self._work.jobs.at_once(run)
-        return self._work.times(None if left is None else max(left, 0.0))
+    def _times(self, states: Mapping[SuiteRun, RunStatus] | None = None) -> str:
+        """Elapsed and remaining time of the whole suite; `states`: of the runs under way."""
+        begun = {}
+        for run, state in (states or self._states()).items():
+            expected, gone = self._work.expected_seconds(run), self._jobs[run].process.seconds
+            if state.eta_seconds is not None:
+                begun[run] = state.eta_seconds
+            elif expected is not None:
+                begun[run] = max(expected - gone, 0.0)
+        left = self._work.seconds_left([*self._jobs, *self._waiting], begun)
+        evaluated = [run for run in self._work.runs if run.name not in self._work.failures]
+        evaluations = self._work.evaluation_seconds(evaluated)
+        return self._work.times(None if left is None else left + (evaluations or 0.0), evaluations is not None)
+
+
+def _how_far(state: RunStatus) -> str:
+    """How far a run is: '45 %, ETA 0:10:00'."""
+    if state.step is None:
+        return "starting"
+    left = "" if state.eta_seconds is None else f", ETA {clock(state.eta_seconds)}"
+    return f"{int(100 * (state.fraction or 0.0))} %{left}"
+
+
+def _on(job: _Job) -> str:
+    return f" on {job.process.where}" if job.process.where else ""
 
 
 def _steps_of(run: SuiteRun) -> int:
