@@ -1,4 +1,4 @@
-"""What a run that is not on a terminal prints about its updates, in every algorithm and mode."""
+"""What runs and suites that are not on a terminal print about how far they are, in every algorithm and mode."""
 
 import json
 import re
@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from helpers.in_process import rlcb_here
 from helpers.processes import SHORT_CARTPOLE, rlcb, wait_for_line
+from rlcb.suite import display
 
 WORKERS = ("--mode", "parallel", "--num-workers", "2")
 RUNS = {
@@ -69,3 +71,16 @@ def test_a_resumed_run_may_have_another_interval(tmp_path: Path) -> None:
 def test_a_wrong_interval_is_refused(tmp_path: Path) -> None:
     done = rlcb(*flags("a2c", tmp_path / "run"), "--log-every-seconds", "-1")
     done.assert_one_line_error(2, "--log-every-seconds: -1", "must be a number from 0 to 1000000.0")
+
+
+def test_a_suite_says_how_far_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(display, "_SAY_EVERY", 0.0)  # whenever it looks, and it looks while torch is being imported
+    size = ("--algorithms", "a2c", "--modes", "sequential", "--seeds", "1", "--games", "CartPole-v1")
+    short = ("--total-timesteps", "20000", "--eval-episodes", "3", "--tensorboard", "false")
+    done = rlcb_here("benchmark", *size, *short, "--output-dir", tmp_path / "out")
+    assert done.returncode == 0, done.stdout + done.stderr
+    lines = [line for line in done.stdout.splitlines() if line.startswith("Training: ")]
+    assert lines[0].startswith("Training: 0 %, elapsed 0:00:0")
+    assert lines[0].endswith(" [0 of 1 done, 1 running] | [1/1] a2c sequential CartPole-v1 seed 1: starting")
+    assert "\nEvaluation: 0 %, elapsed " in done.stdout
+    assert " left | [1/1] evaluation of a2c sequential CartPole-v1 seed 1\n" in done.stdout

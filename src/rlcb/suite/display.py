@@ -1,8 +1,8 @@
 """What a suite shows while it works: lines, and on a terminal a bar below them."""
 
 import sys
-import time
 from collections.abc import Sequence
+from time import monotonic
 from typing import TYPE_CHECKING
 
 from rlcb.console import Screen
@@ -24,7 +24,7 @@ class Display(Screen):
 
             self._area = Live(console=console, auto_refresh=False, transient=True)
         super().__init__(self._area)
-        self._said = time.monotonic()
+        self._said = monotonic()
 
     @property
     def drawn(self) -> bool:
@@ -34,14 +34,14 @@ class Display(Screen):
     @property
     def line_due(self) -> bool:
         """Whether it is time for a line in the place of a bar."""
-        return not self.drawn and time.monotonic() - self._said >= _SAY_EVERY
+        return not self.drawn and monotonic() - self._said >= _SAY_EVERY
 
     def say(self, phase: str, fraction: float, times: str, current: Sequence[str]) -> None:
         """Print in a line what `show` draws; `current`: how far each command under way is."""
-        self._said = time.monotonic()
+        self._said = monotonic()
         more = [f"{len(current) - _NAMED} more"] if len(current) > _NAMED else []
         words = "; ".join([*current[:_NAMED], *more])
-        self.line(f"{phase}: {int(100 * fraction)} %, {times}{': ' if words else ''}{words}")
+        self.line(f"{phase}: {int(100 * fraction)} %, {times}{' | ' if words else ''}{words}")
 
     def show(self, phase: str, fraction: float, times: str, current: Sequence[str]) -> None:
         """Redraw the bar: phase, share done, elapsed and remaining time, the last line of each command under way."""

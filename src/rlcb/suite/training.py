@@ -50,10 +50,8 @@ class Training:
         self._next_start = 0.0  # when the pause after the last run is over
         self._runs_done = self._steps_done = 0
         self._said_shortage = False
-        self._looked, self._known = (
-            0.0,
-            dict[SuiteRun, RunStatus](),
-        )  # when the runs' files were read, and what they said
+        self._looked = 0.0  # when the files of the runs under way were read
+        self._known: dict[SuiteRun, RunStatus] = {}  # what they said
 
     def train(self) -> None:
         """Do every run that is not finished; one that fails is recorded and does not stop the others."""
@@ -160,14 +158,14 @@ class Training:
             current = [f"{self._label(run)}{_on(job)}: {job.process.last_line()}" for run, job in self._jobs.items()]
             self._display.show("Training", share, times, current)
         else:
-            current = [f"{self._label(run)}{_on(job)} {_how_far(states[run])}" for run, job in self._jobs.items()]
+            current = [f"{self._label(run)}{_on(job)}: {_how_far(states[run])}" for run, job in self._jobs.items()]
             self._display.say("Training", share, f"{times} {self._counts()}", current)
 
     def _states(self) -> dict[SuiteRun, RunStatus]:
         """What the files of the runs under way say; from that also how long each will have taken."""
         if self._known.keys() != self._jobs.keys() or time.monotonic() - self._looked >= _LOOK_EVERY:
             self._looked, self._known = time.monotonic(), {run: run_status(run.path, time.time()) for run in self._jobs}
-            times = {run: (state.seconds, state.eta_seconds) for run, state in self._known.items()}
+            times = {run: (state.seconds, _seconds_left(state)) for run, state in self._known.items()}
             self._work.foreseen = {r: done + left for r, (done, left) in times.items() if done and left is not None}
         return self._known
 
@@ -182,14 +180,19 @@ class Training:
         begun = {}
         for run, state in (states or self._states()).items():
             expected, gone = self._work.expected_seconds(run), self._jobs[run].process.seconds
-            if state.eta_seconds is not None:
-                begun[run] = state.eta_seconds
+            if (seconds := _seconds_left(state)) is not None:
+                begun[run] = seconds
             elif expected is not None:
                 begun[run] = max(expected - gone, 0.0)
         left = self._work.seconds_left([*self._jobs, *self._waiting], begun)
         evaluated = [run for run in self._work.runs if run.name not in self._work.failures]
         evaluations = self._work.evaluation_seconds(evaluated)
         return self._work.times(None if left is None else left + (evaluations or 0.0), evaluations is not None)
+
+
+def _seconds_left(state: RunStatus) -> float | None:
+    """How long a run will still train; None where that is not known yet."""
+    return 0.0 if state.state == "finished" else state.eta_seconds
 
 
 def _how_far(state: RunStatus) -> str:
