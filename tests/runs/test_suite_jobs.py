@@ -57,7 +57,7 @@ def test_eight_runs_give_the_same_weights_side_by_side_and_one_after_the_other(t
         assert "[8 of 8 done, 0 running]" in done.stdout
         assert "\n8 runs, 20,480 steps in " in done.stdout
         assert ("[0 of 8 done, 2 running]" in done.stdout) == (output == together)
-        assert ("speed is not judged" in " ".join(done.stdout.split())) == (output == together)
+        assert ("(shared): other runs trained" in " ".join(done.stdout.split())) == (output == together)
     for one, two in zip(suite_runs(together), suite_runs(alone), strict=True):
         assert weights(one.final_checkpoint) == weights(two.final_checkpoint), one.name
         assert hardware(one)["num_threads"] == hardware(two)["num_threads"]
