@@ -14,8 +14,8 @@ from helpers.equal_runs import assert_equal_runs
 from helpers.in_process import rlcb_here
 from helpers.processes import CARTPOLE, EVERY_LINE, ROOT, TINY_ROLLOUT, Finished, python, rlcb, wait_for_line
 
-FINAL = Path("checkpoints/ppo_sequential_final.pt")
 QUIET = ("--tensorboard", "false")
+LONG = 100_000  # updates
 Start = Callable[..., subprocess.Popen[str]]
 
 
@@ -25,16 +25,14 @@ def auto(path: Path, *more: str, updates: int = 4) -> Finished:
     return rlcb_here("train", "ppo", *CARTPOLE, *QUIET, *total, *more, "--resume", "auto", "--output-dir", path)
 
 
-def interrupted(start: Start, path: Path, *more: str, updates: int = 400) -> tuple[str, ...]:
-    """Starts a run with the command that is returned, and stops it after some updates."""
-    total = ("--total-timesteps", str(updates * TINY_ROLLOUT))
-    words = ("train", "ppo", *CARTPOLE, *QUIET, *total, *more, "--resume", "auto", "--output-dir", str(path))
-    process = start(*words)
+def interrupted(start: Start, path: Path) -> None:
+    """Starts a run that would take long, and stops it after some updates."""
+    total = ("--total-timesteps", str(LONG * TINY_ROLLOUT))
+    process = start("train", "ppo", *CARTPOLE, *QUIET, *total, "--resume", "auto", "--output-dir", path)
     wait_for_line(process, "Update 3 |")
     process.send_signal(signal.SIGTERM)
     _, err = process.communicate(timeout=120)
     assert process.returncode == 143, err
-    return words
 
 
 def summary(path: Path) -> dict[str, Any]:
@@ -48,18 +46,21 @@ def names(folder: Path) -> list[str]:
 
 def test_the_same_command_starts_goes_on_and_says_that_it_is_finished(start: Start, tmp_path: Path) -> None:
     whole, path = tmp_path / "whole", tmp_path / "run"
-    words = interrupted(start, path, updates=30)
+    interrupted(start, path)
     assert summary(path)["status"] == "interrupted"
-    done = rlcb(*words)
+    steps = summary(path)["total_timesteps"] + 10 * TINY_ROLLOUT
+    words = ("train", "ppo", *CARTPOLE, *QUIET, "--total-timesteps", str(steps))
+    place = ("--resume", "auto", "--output-dir", path)
+    done = rlcb(*words, *place)
     assert done.returncode == 0, done.stderr
     assert "note: resuming from " in done.stderr
-    assert summary(path)["total_updates"] == 30
-    again = rlcb(*words)
+    assert summary(path)["total_timesteps"] == steps
+    again = rlcb(*words, *place)
     assert again.returncode == 0, again.stderr
-    assert again.stdout.startswith(f"Finished already: the run in {path} has {30 * TINY_ROLLOUT:,} steps in ")
+    assert again.stdout.startswith(f"Finished already: the run in {path} has {steps:,} steps in ")
     assert "TRAINING SUMMARY" not in again.stdout
     assert names(tmp_path) == ["run"]  # nothing was moved aside
-    assert rlcb(*words[:-4], "--output-dir", whole).returncode == 0
+    assert rlcb(*words, "--output-dir", whole).returncode == 0
     assert_equal_runs(whole, path)
 
 
@@ -179,9 +180,9 @@ def test_a_dry_run_says_what_would_happen(start: Start, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "so it starts" in done.stderr
     assert not path.exists()
-    interrupted(start, path, updates=200)
+    interrupted(start, path)
     before = names(path)
-    done = auto(path, "--dry-run", updates=200)
+    done = auto(path, "--dry-run", updates=LONG)
     assert done.returncode == 0, done.stderr
     assert "Resume" in done.stdout
     assert names(path) == before
