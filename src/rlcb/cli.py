@@ -151,8 +151,8 @@ def limits_verb(argv: Sequence[str]) -> int:
         from rlcb.train import check_hardware, with_device
 
         refuse_missing_mode(algorithm, mode)
-        refuse_workers(mode, overrides)
         config = new_config(algorithm, mode, arguments.config, overrides)
+        refuse_workers(mode, overrides)
         check_hardware(config, mode)
         return show_limits(with_device(config, mode), mode, rounds, seconds, arguments.accept_disturbed)
 

@@ -54,13 +54,14 @@ def requested_config(request: Request) -> tuple[Config, str]:
         return _resumed_config(request, request.resume)
     algorithm, mode = _algorithm_and_mode(request)
     refuse_missing_mode(algorithm, mode)
-    refuse_workers(mode, request.overrides)
     changes = dict(request.overrides)
     if request.output_dir:
         # Whoever names the run's directory wants everything in it, also what the file puts elsewhere.
         for key in ("checkpoint_dir", "log_dir"):
             changes.setdefault(key, ("--output-dir", None))
-    return new_config(algorithm, mode, request.config_file, changes), mode
+    config = new_config(algorithm, mode, request.config_file, changes)
+    refuse_workers(mode, request.overrides)
+    return config, mode
 
 
 def _algorithm_and_mode(request: Request) -> tuple[str, str]:
@@ -109,11 +110,12 @@ def _resumed_config(request: Request, path: Path) -> tuple[Config, str]:
         )
     mode = request.mode or before
     refuse_missing_mode(config.algorithm, mode)
-    refuse_workers(mode, request.overrides)
     changes = dict(request.overrides)
     if "num_workers" in changes or mode != before:
         changes["num_envs_per_worker"] = ("--num-workers", None)  # the total stays what it is
-    return build_config(None, changes, base=config, mode=mode), mode
+    config = build_config(None, changes, base=config, mode=mode)
+    refuse_workers(mode, request.overrides)
+    return config, mode
 
 
 # --resume auto
