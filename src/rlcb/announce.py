@@ -30,14 +30,17 @@ def _known(config: Config) -> dict[str, object]:
 
 def _print_notes(config: Config, mode: str, plan: Plan) -> None:
     wanted, cores = config.hardware.num_threads, usable_cpus()
-    if config.parallel.cluster is None:
+    here = f"there {'is 1 usable core' if cores == 1 else f'are {cores} usable cores'}"
+    turns = f"{here}; they will take turns, fewer would be faster"
+    if mode == "sequential" and plan.threads > cores:
+        note(f"--num-threads {plan.threads}: {turns}")
+    if mode == "parallel" and config.parallel.cluster is None:
         if wanted and wanted > plan.threads:
             noun = "learner" if plan.num_learners else "worker"
-            allowed = f"the {cores} usable cores allow: {plan.threads} each"
-            note(f"num_threads {wanted} for each {noun} is more than {allowed}")
-        if mode == "parallel" and plan.num_workers > cores:
-            noun = ALGORITHMS[config.algorithm].worker
-            note(f"{plan.num_workers} {noun}s share {cores} cores: fewer would be faster")
+            note(f"--num-threads {wanted}: {here}; each {noun} gets {plan.threads}")
+        for count, noun in ((plan.num_workers, ALGORITHMS[config.algorithm].worker), (plan.num_learners, "learner")):
+            if count > cores:
+                note(f"--num-{noun}s {count}: {turns}")
     if plan.device == "cpu" and config.hardware.compile in (True, "graphs"):
         note("compile: only runs on a GPU are compiled, this one is not")
     if config.hardware.precision == "bf16" and not computes_bf16(plan.device):

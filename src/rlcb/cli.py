@@ -3,12 +3,15 @@
 import argparse
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from rlcb.commands import other, training
 from rlcb.commands.keys import overrides_of
 from rlcb.commands.overview import overview
 from rlcb.config.registry import ALGORITHMS
 from rlcb.flags import Parser, answered, flag_of, start_program
+
+_AUTO = Path("auto")  # of --resume; a directory of that name is ./auto
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -34,7 +37,7 @@ def train_verb(argv: Sequence[str]) -> int:
     """`rlcb train ALGORITHM --mode MODE …`: all configuration keys are flags here."""
     parser = training.train_parser(argv)
     arguments = parser.parse(argv)
-    if arguments.algorithm is None and arguments.resume is None:
+    if arguments.algorithm is None and arguments.resume in (None, _AUTO):
         parser.error(f"say which algorithm: {', '.join(ALGORITHMS)}")
     if arguments.duration_hours is not None and arguments.total_timesteps is not None:
         parser.error("--duration and --total-timesteps exclude each other")
@@ -46,20 +49,23 @@ def train_script(prog: str, algorithm: str, mode: str, timed: bool, argv: Sequen
     """One of the documented training scripts."""
     parser = training.script_parser(prog, algorithm, mode, timed)
     arguments = parser.parse(argv)
-    if timed and arguments.duration_hours is None and arguments.resume is None:
+    if timed and arguments.duration_hours is None and arguments.resume in (None, _AUTO):
         parser.error("--duration HOURS is required")
-    if not timed and arguments.resume is None:
+    if not timed and arguments.resume in (None, _AUTO):
         arguments.duration_hours = "null"  # these stop by steps, whatever the file says
     return _train(parser, arguments, algorithm, mode)
 
 
 def _train(parser: Parser, arguments: argparse.Namespace, algorithm: str | None, mode: str | None) -> int:
     """Run a training command."""
-    overrides = overrides_of(parser, arguments, algorithm, mode)
-    from rlcb.train import Request, train
+    auto, dry_run = arguments.resume == _AUTO, arguments.dry_run
+    usual = ALGORITHMS[algorithm].modes[0] if auto and algorithm else None
+    overrides = overrides_of(parser, arguments, algorithm, mode or usual)
+    from rlcb.run.request import Request
+    from rlcb.train import train
 
-    where, dry_run = (arguments.config, arguments.output_dir, arguments.resume), arguments.dry_run
-    request = Request(parser.prog, algorithm, mode, overrides, *where, dry_run=dry_run)
+    where = (arguments.config, arguments.output_dir, None if auto else arguments.resume)
+    request = Request(parser.prog, algorithm, mode, overrides, *where, dry_run=dry_run, resume_auto=auto)
     return answered(parser.prog, lambda: train(request), prints_result=dry_run)
 
 
@@ -73,10 +79,12 @@ def limits_verb(argv: Sequence[str]) -> int:
 
     def work() -> int:
         from rlcb.limits.report import show_limits
-        from rlcb.train import check_hardware, new_config, refuse_missing_mode, with_device
+        from rlcb.run.request import new_config, refuse_missing_mode, refuse_workers
+        from rlcb.train import check_hardware, with_device
 
         refuse_missing_mode(algorithm, mode)
         config = new_config(algorithm, mode, arguments.config, overrides)
+        refuse_workers(mode, overrides)
         check_hardware(config, mode)
         return show_limits(with_device(config, mode), mode, rounds, seconds, arguments.accept_disturbed)
 
@@ -88,7 +96,8 @@ def tune_verb(argv: Sequence[str]) -> int:
     parser = training.tune_parser()
     arguments = parser.parse(argv)
     from rlcb.config.plan import tune
-    from rlcb.train import new_config, with_device
+    from rlcb.run.request import new_config
+    from rlcb.train import with_device
 
     name = {"name": (flag_of("name"), arguments.name)} if arguments.name else {}
     what = (arguments.algorithm, "parallel", arguments.config, name)

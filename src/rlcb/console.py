@@ -6,7 +6,6 @@ import os
 import select
 import sys
 import time
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -149,6 +148,11 @@ class Console(Screen):
         self._bar = _make_bar(label) if sys.stdout.isatty() else None
         super().__init__(self._bar)
 
+    @property
+    def has_bar(self) -> bool:
+        """Whether there is a progress bar, because this is a terminal."""
+        return self._bar is not None
+
     def progress(self, fraction: float, detail: str) -> None:
         """Move the bar, if there is one."""
         now = time.perf_counter()
@@ -175,21 +179,10 @@ def _make_bar(label: str) -> "Progress":
     return bar
 
 
-def timed_lines(metrics: Mapping[str, Any], hours: float) -> str:
-    """The two lines of one logged update of a run that stops by time."""
-    mean, loss = metrics["rollout/ep_reward_mean"], metrics["loss/total"]
-    return (
-        f"[{metrics['time'] / 3600:.2f}h/{hours:.2f}h] Step: {metrics['step']:,} | Updates: {metrics['update']:,} | "
-        f"FPS: {metrics['time/fps']:.0f} | Loss: {'n/a' if loss is None else format(loss, '.4f')}\n"
-        f"  Mean Reward (last 100): {'n/a' if mean is None else format(mean, '.2f')}"
-    )
-
-
-def update_line(metrics: Mapping[str, Any]) -> str:
-    """The line of one logged update."""
-    mean, std = metrics["rollout/ep_reward_mean"], metrics["rollout/ep_reward_std"]
-    reward = "n/a" if mean is None else f"{mean:.2f} ± {std:.2f}"
-    return f"Update {metrics['update']} | Step {metrics['step']:,} | FPS: {metrics['time/fps']:.0f} | Reward: {reward}"
+def clock(seconds: float) -> str:
+    """Hours, minutes and seconds: 1:02:03."""
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes // 60}:{minutes % 60:02}:{rest:02}"
 
 
 def filled(template: str, **values: Any) -> str:

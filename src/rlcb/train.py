@@ -2,17 +2,17 @@
 
 import contextlib
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rlcb.announce import print_banner, print_plan
 from rlcb.config.gpu_plan import refuse_misplaced
-from rlcb.config.load import Given, build_config, default_file, default_output, division_note
+from rlcb.config.load import default_output, division_note
 from rlcb.config.plan import Plan, make_plan
 from rlcb.config.precision import with_precision
-from rlcb.config.registry import ALGORITHMS, RESUMABLE_KEYS
+from rlcb.config.registry import ALGORITHMS
 from rlcb.config.schema import Config
 from rlcb.console import note, warn
 from rlcb.errors import ResourceError, RlcbError, UsageError, WorkersLost
@@ -22,10 +22,10 @@ from rlcb.run.directory import (
     check_output,
     create_run,
     open_run,
-    read_run,
 )
 from rlcb.run.gpu_failures import gpu_failures, less_memory
 from rlcb.run.metrics import INSTALL_TENSORBOARD, want_tensorboard
+from rlcb.run.request import Request, decide_resume, requested_config
 from rlcb.run.space import check_space, checkpoint_bytes
 from rlcb.signals import StopRequest
 
@@ -36,25 +36,16 @@ if TYPE_CHECKING:  # it imports torch and Ray
 _CLUSTER_ATTEMPTS = 3  # Ray may end the process that starts it, for instance when one of its calls fails
 
 
-@dataclass(frozen=True)
-class Request:
-    """What a training command asks for. A resumed run has its own algorithm, and its own mode unless one is given."""
-
-    prog: str
-    algorithm: str | None  # None: that of the resumed run
-    mode: str | None
-    overrides: Given
-    config_file: Path | None = None
-    output_dir: Path | None = None
-    resume: Path | None = None
-    dry_run: bool = False
-
-
 def train(request: Request) -> int:
     """Check everything that can be checked, then train, or with `dry_run` print the plan; returns the exit code."""
     stop = StopRequest()
     stop.install()
-    config, mode = _resumed_config(request, request.resume) if request.resume else _new_config(request)
+    if request.resume_auto:
+        decided = decide_resume(request)
+        if decided is None:
+            return 0
+        request = decided
+    config, mode = requested_config(request)
     path = request.resume or request.output_dir or default_output(config.algorithm, mode)
     if not request.resume:
         check_output(path, config, mode)
@@ -94,60 +85,7 @@ def train(request: Request) -> int:
     raise WorkersLost(f"--cluster {cluster}: Ray could not be started; nothing was written; its logs are in /tmp/ray")
 
 
-# Configuration
-
-
-def new_config(algorithm: str, mode: str, file: Path | None, overrides: Given) -> Config:
-    """The file's configuration, by default that of the algorithm and mode, with the flags on top."""
-    file = file or default_file(algorithm, mode)
-    return build_config(file, overrides, mode=mode, algorithm=algorithm)
-
-
-def _new_config(request: Request) -> tuple[Config, str]:
-    """Configuration and mode of a new run."""
-    assert request.algorithm is not None
-    assert request.mode is not None
-    refuse_missing_mode(request.algorithm, request.mode)
-    changes = dict(request.overrides)
-    if request.output_dir:
-        # Whoever names the run's directory wants everything in it, also what the file puts elsewhere.
-        for key in ("checkpoint_dir", "log_dir"):
-            changes.setdefault(key, ("--output-dir", None))
-    return new_config(request.algorithm, request.mode, request.config_file, changes), request.mode
-
-
-def _resumed_config(request: Request, path: Path) -> tuple[Config, str]:
-    """Configuration and mode of the run in a directory, with what may change on top."""
-    for given, flag in ((request.config_file, "--config"), (request.output_dir, "--output-dir")):
-        if given:
-            raise UsageError(f"{flag}: not together with --resume, which takes it from the run")
-    for key, (flag, _) in request.overrides.items():
-        if key not in RESUMABLE_KEYS:
-            raise UsageError(f"{flag}: cannot change when a run is resumed; start a new run instead")
-    config, before = read_run(path)
-    if request.algorithm not in (None, config.algorithm):
-        raise UsageError(
-            f"--resume {path}: holds a run of {config.algorithm}, not of {request.algorithm}; "
-            f"go on with: rlcb train --resume {path}"
-        )
-    mode = request.mode or before
-    refuse_missing_mode(config.algorithm, mode)
-    changes = dict(request.overrides)
-    if "num_workers" in changes or mode != before:
-        changes["num_envs_per_worker"] = ("--num-workers", None)  # the total stays what it is
-    return build_config(None, changes, base=config, mode=mode), mode
-
-
 # Checks before anything is started
-
-
-def refuse_missing_mode(algorithm: str, mode: str) -> None:
-    """Refuse a mode that the algorithm does not have."""
-    entry = ALGORITHMS[algorithm]
-    if mode not in entry.modes:
-        instead = entry.instead.get(mode)
-        hint = f"; its {mode} form is {instead.upper()}: rlcb train {instead} --mode {mode}" if instead else ""
-        raise UsageError(f"--mode {mode}: {algorithm} has {' and '.join(entry.modes)} alone{hint}")
 
 
 def check_hardware(config: Config, mode: str) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from helpers.equal_runs import assert_equal_runs
-from helpers.processes import CARTPOLE, ROOT, TINY, descendants, python, rlcb, wait_for_file, wait_for_line
+from helpers.processes import CARTPOLE, EVERY_LINE, ROOT, TINY, descendants, python, rlcb, wait_for_file, wait_for_line
 from rlcb.run.checkpoint import load_checkpoint, load_newest
 
 Start = Callable[..., subprocess.Popen[str]]
@@ -134,7 +134,8 @@ def test_a_disk_that_is_really_full_during_training(tmpfs: Callable[[str], Path]
     disk = tmpfs("size=400m")
     path = disk / "run"
     process = subprocess.Popen(
-        [sys.executable, "-m", "rlcb", "train", "ppo", *TINY, "--save-interval", "5", *ENDLESS, "--output-dir", path],
+        [sys.executable, "-m", "rlcb", "train", "ppo", *TINY, *EVERY_LINE, "--save-interval", "5", *ENDLESS,
+         "--output-dir", path],
         cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     wait_for_line(process, "Update 6 |")

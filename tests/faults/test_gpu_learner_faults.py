@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from helpers.fault_runs import ended, losses, summary
-from helpers.processes import ROOT, rlcb, wait_for_line
+from helpers.processes import EVERY_LINE, ROOT, rlcb, wait_for_line
 from rlcb.run.checkpoint import load_newest
 
 pytestmark = pytest.mark.xdist_group("gpu learner faults")
@@ -23,7 +23,7 @@ UPDATES, ROLLOUT = 40, 2 * 4 * 16
 RUN = ("train", "impala", "--mode", "parallel", "--env", "CartPole-v1", "--num-actors", "2",
        "--num-envs-per-actor", "4", "--n-steps", "16", "--batch-size", "64", "--num-learners", "1",
        "--num-threads", "1", "--compile", "false", "--tensorboard", "false", "--save-interval", "5",
-       "--total-timesteps", str(UPDATES * ROLLOUT))  # fmt: skip
+       "--total-timesteps", str(UPDATES * ROLLOUT), *EVERY_LINE)  # fmt: skip
 # `rlcb …` whose learner is told that its device is another one.
 _PROGRAM = """
 import sys

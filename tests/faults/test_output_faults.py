@@ -17,7 +17,17 @@ import psutil
 import pytest
 
 from helpers.fault_runs import ended, summary
-from helpers.processes import CARTPOLE, ROOT, TINY_ROLLOUT, Finished, descendants, python, rlcb, wait_for_line
+from helpers.processes import (
+    CARTPOLE,
+    EVERY_LINE,
+    ROOT,
+    TINY_ROLLOUT,
+    Finished,
+    descendants,
+    python,
+    rlcb,
+    wait_for_line,
+)
 from rlcb.run.checkpoint import load_checkpoint, load_newest
 
 Start = Callable[..., subprocess.Popen[str]]
@@ -110,7 +120,7 @@ def assert_complete(path: Path, status: str = "finished") -> None:
 )
 def test_training_does_not_depend_on_where_its_output_goes(mode: str, streams: dict[int, str], tmp_path: Path) -> None:
     path = tmp_path / "run"
-    done = rlcb_with(streams, "train", *MODES[mode], *SHORT, "--log-interval", "1", "--output-dir", path)
+    done = rlcb_with(streams, "train", *MODES[mode], *SHORT, "--log-interval", "1", *EVERY_LINE, "--output-dir", path)
     assert_silent(done, 0)
     assert_complete(path)
     if not {1, 2} & set(streams):
@@ -161,7 +171,7 @@ def test_a_reader_that_stops_reading_holds_training_up_for_seconds_only(tmp_path
     steps = str(200 * TINY_ROLLOUT)
     process = subprocess.Popen(
         [sys.executable, "-m", "rlcb", "train", "ppo", *CARTPOLE, "--total-timesteps", steps, "--log-interval", "1",
-         "--output-dir", str(path)],
+         *EVERY_LINE, "--output-dir", str(path)],
         cwd=ROOT, stdout=writing, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     os.close(writing)

@@ -12,9 +12,9 @@ import psutil
 import pytest
 
 from helpers.clusters import ours
-from helpers.processes import SHORT_CARTPOLE
+from helpers.processes import EVERY_LINE, SHORT_CARTPOLE
 
-CART = (*SHORT_CARTPOLE, "--log-interval", "1")
+CART = (*SHORT_CARTPOLE, *EVERY_LINE, "--log-interval", "1")
 FOUR = ("--mode", "parallel", "--num-workers", "4", "--num-envs", "4")
 TWO = ("--mode", "parallel", "--num-workers", "2", "--num-envs", "8")  # each worker more has to import torch
 ROLLOUT = 4 * 4 * 32

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from helpers.processes import ROOT, Finished
+from helpers.processes import ROOT, Finished, with_all_lines
 from rlcb.cli import main
 
 
@@ -37,7 +37,7 @@ def command(*arguments: str | Path) -> int:
     """`rlcb …` in this process; leaves signals, environment and threads as they were."""
     with preserved():
         try:
-            return main([str(argument) for argument in arguments])
+            return main(with_all_lines(*arguments))
         except SystemExit as stop:
             return int(stop.code or 0)
 

@@ -17,6 +17,7 @@ HELPERS = Path(__file__).resolve().parent  # where the programs are that tests s
 TINY = ("--num-envs", "8", "--n-steps", "32", "--batch-size", "128", "--n-epochs", "1", "--num-threads", "1")
 CARTPOLE = ("--env", "CartPole-v1", *TINY)
 TINY_ROLLOUT = 8 * 32
+EVERY_LINE = ("--log-every-seconds", "0")
 SHORT_CARTPOLE = ("--env", "CartPole-v1", "--n-steps", "32", "--num-threads", "1", "--tensorboard", "false")
 
 
@@ -35,7 +36,14 @@ class Finished(subprocess.CompletedProcess[str]):
 
 def rlcb(*arguments: str | Path, timeout: float = 300, env: dict[str, str] | None = None) -> Finished:
     """Run `rlcb …` in the repository root and wait for it."""
-    return python("-m", "rlcb", *map(str, arguments), timeout=timeout, env=env)
+    return python("-m", "rlcb", *with_all_lines(*arguments), timeout=timeout, env=env)
+
+
+def with_all_lines(*arguments: str | Path) -> list[str]:
+    """The arguments of `rlcb`; a training prints a line for every update, which tests wait for and count."""
+    words = [str(argument) for argument in arguments]
+    wanted = words[:1] == ["train"] and len(words) > 1 and not {EVERY_LINE[0], "--help"}.intersection(words)
+    return [*words, *EVERY_LINE] if wanted else words
 
 
 def python(*arguments: str, timeout: float = 300, env: dict[str, str] | None = None, cwd: Path = ROOT) -> Finished:
@@ -67,7 +75,7 @@ def run(command: Sequence[str], timeout: float = 300, env: dict[str, str] | None
 
 def start_rlcb(*arguments: str | Path, fresh: bool = False) -> subprocess.Popen[str]:
     """Start `rlcb …` in the repository root, in a session of its own; `fresh`: as a new interpreter."""
-    command = ["-m", "rlcb", *map(str, arguments)]
+    command = ["-m", "rlcb", *with_all_lines(*arguments)]
     if not fresh:
         return ForkedProcess(command, ROOT, os.environ, start_new_session=True)
     return subprocess.Popen(

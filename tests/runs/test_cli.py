@@ -98,6 +98,7 @@ def test_a_terminal_gets_a_progress_bar(tmp_path) -> None:
     assert "100%" in text
     assert "TRAINING SUMMARY" in text
     assert "Update 4 |" in text
+    assert "| [" not in text  # the bar shows how far it is
 
 
 def test_doctor_finds_everything_here() -> None:

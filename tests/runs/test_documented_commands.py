@@ -34,6 +34,8 @@ _EXAMPLE = "an example that tests/runs/test_contributing.py runs on a changed co
 _TESTS = "runs the tests, this one among them"
 _OTHER_MACHINES = "is for a cluster of other machines; tests/cluster starts clusters on this one"
 _INSTALLS = "installs packages"
+_SERVICE = "changes the services of whoever types it; test_the_command_of_the_service_is_accepted runs what they start"
+_SLURM = "belongs to a job script"
 NOT_RUN = {
     "source .venv/bin/activate": "changes the shell that it is typed in",
     "bash scripts/setup.sh": _INSTALLS,
@@ -64,6 +66,13 @@ NOT_RUN = {
     'srun -N1 -w "$head" .venv/bin/ray start --head --port 6379 --include-dashboard false --block &': _OTHER_MACHINES,
     'srun -N3 -x "$head" .venv/bin/ray start --address "$address" --block &': _OTHER_MACHINES,
     "sleep 15": _OTHER_MACHINES,
+    "systemctl --user enable --now long": _SERVICE,
+    "journalctl --user -u long -f": _SERVICE,
+    "systemctl --user stop long": _SERVICE,
+    "loginctl enable-linger": _SERVICE,
+    "code=$?": _SLURM,
+    'if [ "$code" -eq 143 ]; then scontrol requeue "$SLURM_JOB_ID"; fi': _SLURM,
+    'exit "$code"': _SLURM,
     "rlcb benchmark --output-dir ./benchmarks/many --cluster null": (
         "continues a suite; tests/cluster/test_cluster_suites.py has one"
     ),
@@ -71,11 +80,16 @@ NOT_RUN = {
 }
 # Commands that are run in another form: what the document leaves open, or what this machine does not have.
 _ON_SLURM = "rlcb train impala --mode parallel"
+_LONG = "rlcb train ppo --duration 24 --resume auto --output-dir ./benchmarks/long"
+_LONG_JOB = "rlcb train ppo --mode parallel --total-timesteps 25e6 --resume auto --output-dir ./benchmarks/long"
 _MANY_RUNS = "--modes sequential --seeds 1 2 3 4 5 6 --games coinrun starpilot --total-timesteps 1e6"
 INSTEAD = {
     "rlcb train … | head": "rlcb train ppo",
     'eval "$(rlcb completion bash)"': "rlcb completion bash",
     "nohup rlcb train …": "rlcb train ppo",
+    f"tmux new -s long {_LONG}": _LONG,
+    f"nohup {_LONG} > long.log 2>&1 &": _LONG,
+    f'srun --cpus-per-task="$SLURM_CPUS_PER_TASK" .venv/bin/{_LONG_JOB}': _LONG_JOB,
     "rlcb benchmark --cluster …": "rlcb benchmark --cluster local --modes parallel --duration 0.5",
     f"rlcb benchmark --cluster 10.0.0.1:6379 {_MANY_RUNS} --output-dir ./benchmarks/many": (
         f"rlcb benchmark --cluster local {_MANY_RUNS} --output-dir ./benchmarks/many"
@@ -257,6 +271,14 @@ pytestmark = pytest.mark.xdist_group("documented commands")
 @pytest.mark.parametrize("command", [command for command in COMMANDS if command not in NOT_RUN])
 def test_a_documented_command_is_accepted(command: str, folder: Path) -> None:
     assert_accepted(folder, command)
+
+
+def test_the_command_of_the_service_is_accepted(folder: Path) -> None:
+    unit = (ROOT / "docs/guide.md").read_text(encoding="utf-8").split("```ini\n")[1].split("```")[0]
+    settings = dict(line.split("=", 1) for line in unit.splitlines() if "=" in line)
+    program, command = settings["ExecStart"].split(" ", 1)
+    assert program == f"{settings['WorkingDirectory']}/.venv/bin/rlcb"
+    assert_accepted(folder, f"rlcb {command}")
 
 
 @pytest.mark.parametrize("target", TARGETS)

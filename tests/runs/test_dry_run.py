@@ -16,7 +16,7 @@ from rlcb.config.plan import computed_division
 from rlcb.config.registry import ALGORITHMS
 from rlcb.files import take_lock
 from rlcb.hardware import usable_cpus
-from rlcb.train import new_config
+from rlcb.run.request import new_config
 
 PAIRS = [(algorithm, mode) for algorithm, entry in ALGORITHMS.items() for mode in entry.modes]
 ITEMS = ("Environment:", "Levels:", "Algorithm:", "Threads:", "Device: cpu", "Rollout:", "Minibatch:", "Output:",

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from helpers.in_process import evaluate, results
-from helpers.processes import ROOT, Finished, python, rlcb, run, weights
+from helpers.processes import EVERY_LINE, ROOT, Finished, python, rlcb, run, weights
 from rlcb.comm.rollout_slots import lag_bound
 from rlcb.run.checkpoint import load_checkpoint
 
@@ -22,7 +22,7 @@ CARTPOLE = ("--env", "CartPole-v1", "--n-steps", "32", "--batch-size", "128", "-
 COINRUN = ("--env", "coinrun", "--n-steps", "16", "--batch-size", "64", "--num-threads", "1")
 DIVISION = ("--num-actors", "2", "--num-envs-per-actor", "4")
 ROLLOUT, UPDATES = 8 * 32, 12
-STEPS = ("--total-timesteps", str(UPDATES * ROLLOUT))
+STEPS = ("--total-timesteps", str(UPDATES * ROLLOUT), *EVERY_LINE)
 QUIET = ("--tensorboard", "false")
 SECONDS = 3
 
@@ -89,7 +89,7 @@ def assert_complete(path: Path, mode: str) -> None:
 def assert_shown(out: str, *words: str) -> None:
     for line in (*words, "Environment: CartPole-v1", "TRAINING SUMMARY", f"Total Timesteps: {UPDATES * ROLLOUT:,}"):
         assert line in out.splitlines()
-    shown = re.findall(r"^Update (\d+) \| Step [\d,]+ \| FPS: \d+ \| Reward: [\d.]+ ± [\d.]+$", out, re.MULTILINE)
+    shown = re.findall(r"^Update (\d+) \| Step [\d,]+ \| FPS: \d+ \| Reward: [\d.]+ ± [\d.]+ \| \[", out, re.MULTILINE)
     assert shown == [str(n) for n in range(1, UPDATES + 1)]
     assert "h] Step" not in out
 
@@ -125,7 +125,9 @@ def test_the_timed_commands(mode: str, tmp_path: Path) -> None:
     path = tmp_path / "run"
     division = DIVISION if mode == "parallel" else ("--num-envs", "8")
     name = f"train_impala_{mode}_timed.py"
-    done = script(name, ROOT, "--duration", str(SECONDS / 3600), *COINRUN, *division, "--output-dir", str(path))
+    done = script(
+        name, ROOT, "--duration", str(SECONDS / 3600), *COINRUN, *division, *EVERY_LINE, "--output-dir", str(path)
+    )
     assert done.returncode == 0, done.stderr
     for line in (f"IMPALA {mode.capitalize()} Training - Timed Benchmark", "Environment: procgen-coinrun-v0"):
         assert line in done.stdout.splitlines()
@@ -133,7 +135,11 @@ def test_the_timed_commands(mode: str, tmp_path: Path) -> None:
         assert "Actors: 2\nEnvs per actor: 4\n" in done.stdout
     assert "\nUpdate " not in done.stdout
     figures = r"Step: ([\d,]+) \| Updates: (\d+) \| FPS: \d+ \| Loss: -?[\d.]+"
-    shown = re.findall(rf"^\[0\.00h/0\.00h\] {figures}\n  Mean Reward \(last 100\): \S+$", done.stdout, re.MULTILINE)
+    shown = re.findall(
+        rf"^\[0\.00h/0\.00h\] {figures} \| \[0:00:0\d of 0:00:0\d, \d+ %\]\n  Mean Reward \(last 100\): \S+$",
+        done.stdout,
+        re.MULTILINE,
+    )
     lines = history(path, mode)
     assert shown == [(f"{n * 128:,}", f"{n}") for n in range(1, len(lines) + 1)]
     summary = read(path / "training_summary.json")

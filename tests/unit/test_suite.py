@@ -12,13 +12,14 @@ import pytest
 from helpers.in_process import rlcb_here
 from helpers.processes import ROOT
 from rlcb.config.registry import ALGORITHMS, Kind
+from rlcb.console import clock
 from rlcb.envs.families import GAMES
 from rlcb.errors import ResourceError, UsageError
+from rlcb.run.request import new_config
 from rlcb.suite.directory import check_room, refuse_differences, runs_of, store, stored
-from rlcb.suite.display import Display, clock
+from rlcb.suite.display import Display
 from rlcb.suite.evaluation import is_evaluated
 from rlcb.suite.settings import SuiteConfig, build_suite
-from rlcb.train import new_config
 
 
 @pytest.fixture(autouse=True)

@@ -13,7 +13,8 @@ if TYPE_CHECKING:  # quick_test.py runs without pydantic
     from rlcb.config.schema import Config
 
 # The flags of the documented scripts, by the config key each one sets; `rlcb train` has one for every key.
-TIMED_KEYS = ("name", "seed", "num_envs", "n_steps", "batch_size", "num_threads", "device", "precision")
+TIMED_KEYS = ("name", "seed", "num_envs", "n_steps", "batch_size", "num_threads", "device", "precision",
+              "log_every_seconds")  # fmt: skip
 FIXED_KEYS = (*TIMED_KEYS, "total_timesteps", "n_epochs", "learning_rate", "gamma", "gae_lambda", "clip_range",
               "ent_coef", "vf_coef", "log_interval", "save_interval", "checkpoint_dir", "log_dir")  # fmt: skip
 PARALLEL_KEYS = ("num_workers", "num_envs_per_worker", *CLUSTER_KEYS)

@@ -196,7 +196,12 @@ def _add_config(add: _Add) -> None:
 def _add_common(add: _Add, output_dir: str) -> None:
     _add_config(add)
     add("--output-dir", type=Path, metavar="DIR", help=f"where the run is kept; default {output_dir}")
-    add("--resume", type=Path, metavar="DIR", help="resume the run in DIR")
+    add(
+        "--resume",
+        type=Path,
+        metavar="DIR|auto",
+        help="resume the run in DIR; auto: the one in --output-dir, or start it there",
+    )
     _add_dry_run(add)
 
 

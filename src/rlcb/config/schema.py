@@ -167,6 +167,9 @@ class LoggingConfig(Section):
 
     group: ClassVar[str] = "logging and files"
     log_interval: _Int = setting(1, "updates between console lines", ge=1, le=10**9)
+    log_every_seconds: float = setting(
+        10.0, "least time between console lines when not on a terminal", metavar="SECONDS", ge=0, le=1e6
+    )
     save_interval: _Int = setting(100, "updates between checkpoints", ge=1, le=10**9)
     save_every_minutes: float | None = setting(
         10.0, "time between checkpoints, in addition; null: no limit", metavar="MINUTES", gt=0, le=1e6

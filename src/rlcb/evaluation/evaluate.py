@@ -10,7 +10,7 @@ from rlcb.console import filled, note
 from rlcb.envs.families import family_of, make_env
 from rlcb.errors import ResourceError, RlcbError, UsageError
 from rlcb.files import refuse_to_replace
-from rlcb.hardware import cuda_problem, describe_gpus, prepare_process, resolve_device
+from rlcb.hardware import cuda_problem, describe_gpus, prepare_process, resolve_device, usable_cpus
 from rlcb.run.gpu_failures import gpu_failures
 from rlcb.signals import StopRequest
 
@@ -57,6 +57,8 @@ def _evaluate(request: Request, titled: bool) -> int:
     stop = StopRequest("stopping; the episodes that have finished are kept")
     stop.install()
     _check_request(request)
+    if request.num_threads and request.num_threads > usable_cpus():
+        note(f"--num-threads {request.num_threads}: more than the {usable_cpus()} usable cores; they will take turns")
     threads = prepare_process(request.num_threads)
     import torch
 

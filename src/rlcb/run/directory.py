@@ -24,6 +24,7 @@ from rlcb.files import (
     write_pieces,
     write_whole,
 )
+from rlcb.run.ending import how_to_resume
 
 LOCK = ".lock"
 HISTORY = "metrics.jsonl"  # in the folder of the logs
@@ -139,8 +140,7 @@ def foresee_run(path: Path, config: Config, mode: str, resume: bool) -> RunProsp
     """What `create_run`, or `open_run` to resume, would do; refuses what they would refuse, and writes nothing."""
     roots = _roots(path, config, mode)
     for folder in roots:
-        if (owner := owner_of_lock(folder / LOCK)) is not None:
-            raise _in_use(folder, owner)
+        refuse_locked(folder)
     moved = {} if resume else {folder: _first_free(folder) for folder in roots if _holds_run(folder)}
     if not resume and path not in moved:
         _refuse_foreign_files(path)
@@ -148,6 +148,17 @@ def foresee_run(path: Path, config: Config, mode: str, resume: bool) -> RunProsp
     for folder in (path, checkpoints, logs):
         refuse_unwritable(folder)
     return RunProspect(path, checkpoints, logs, moved)
+
+
+def refuse_locked(folder: Path) -> None:
+    """Refuse a folder that another process has locked, without locking it."""
+    if (owner := owner_of_lock(folder / LOCK)) is not None:
+        raise _in_use(folder, owner)
+
+
+def checkpoints_of(path: Path, config: Config, mode: str) -> list[Path]:
+    """The checkpoints of the run in a directory, of whatever algorithm."""
+    return sorted(_folders(path, config, mode)[0].glob("*_*.pt"))
 
 
 def _content(path: Path) -> Iterator[bytes]:
@@ -278,4 +289,4 @@ def set_aside(path: Path) -> None:
         raise ResourceError(f"{path}: cannot be moved aside: {error.strerror}") from None
     finally:
         os.close(descriptor)
-    note(f"the earlier run in {path} was moved to {target}")
+    note(f"the earlier run in {path} was moved to {target}{how_to_resume(target)}")

@@ -6,9 +6,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from rlcb.config.plan import Plan
-from rlcb.config.registry import ALGORITHMS
 from rlcb.config.schema import Config
-from rlcb.console import Console, note, timed_lines, update_line, warn
+from rlcb.console import Console, note, warn
 from rlcb.disturbance.meter import DisturbanceMeter
 from rlcb.disturbance.verdict import as_columns
 from rlcb.envs.episodes import EpisodeStatistics
@@ -17,6 +16,7 @@ from rlcb.run.checkpoint import from_content, load_newest, prune, save_checkpoin
 from rlcb.run.directory import RunDirectory
 from rlcb.run.gpu import GpuMeter, gpu_memory
 from rlcb.run.history import Metrics, write_columns
+from rlcb.run.lines import UpdateLines
 from rlcb.run.metrics import MetricsWriter, want_tensorboard
 from rlcb.run.neighbours import note_jobs_beside
 from rlcb.run.resources import ResourceMeter
@@ -60,12 +60,14 @@ class Recorder:
         wanted = want_tensorboard(self.config.logging.tensorboard)
         self._writer = MetricsWriter(self.run.logs, wanted, self._progress.updates)
         self.console = Console("Training")
+        self._lines = UpdateLines(self.console, self.config)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
+            self._lines.finish()
             if kind is Diverged:
                 self.finish("diverged")
             elif kind is not None:
@@ -87,7 +89,10 @@ class Recorder:
             self._record_update(reports, steps)
         elif self._meter is None:
             self._meter = self._new_meter()  # from here on training is measured, not starting up
+            self._lines.begin(first.now, first.fraction)
             self._gpu.start()
+        if first.ending:
+            self._lines.finish()
         if first.shared is not None and first.save:
             workers = [report.own for report in reports if report.own is not None]
             self.save(RunState(first.shared, workers), final=first.ending == "finished")
@@ -103,12 +108,7 @@ class Recorder:
         if first.skipped_steps:
             self.run.event("not_finite", update=metrics["update"], skipped_steps=first.skipped_steps)
             warn(f"update {metrics['update']}: {first.skipped_steps} optimizer steps left out as not finite")
-        if metrics["update"] % self.config.logging.log_interval == 0:
-            hours = self.config.training.duration_hours
-            if hours is not None and ALGORITHMS[self.run.algorithm].timed_lines:
-                self.console.line(timed_lines(metrics, hours))
-            else:
-                self.console.line(update_line(metrics))
+        self._lines.show(metrics, first.fraction)
         self.console.progress(first.fraction, f"{metrics['time/fps']:,.0f} FPS")
 
     def _metrics(self, reports: list[UpdateReport], steps: int) -> Metrics:

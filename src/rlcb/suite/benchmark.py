@@ -10,7 +10,7 @@ from rlcb.config.plan import decided
 from rlcb.config.precision import with_precision
 from rlcb.config.registry import Kind
 from rlcb.config.schema import Config
-from rlcb.console import filled, warn
+from rlcb.console import clock, filled, warn
 from rlcb.errors import RlcbError, UsageError, WorkersLost
 from rlcb.run.directory import set_aside
 from rlcb.signals import StopRequest
@@ -26,7 +26,7 @@ from rlcb.suite.directory import (
     store,
     stored,
 )
-from rlcb.suite.display import Display, clock
+from rlcb.suite.display import Display
 from rlcb.suite.evaluation import Evaluations
 from rlcb.suite.gpu_sharing import shared_gpu
 from rlcb.suite.jobs import core_shares, with_threads

@@ -35,6 +35,7 @@ class Result:
     fps: float | None
     reward: float | None
     disturbed: bool = False  # by other programs
+    episode_length: float | None = None  # of its last episodes
 
 
 def runs_of(settings: SuiteConfig, output: Path) -> list[SuiteRun]:
@@ -178,7 +179,8 @@ def result_of(run: SuiteRun) -> Result | None:
     ):
         return None
     disturbed = section(summary, "disturbance").get("disturbed") is True
-    return Result(3600 * hours, number(summary.get("avg_fps")), number(summary.get("final_reward")), disturbed)
+    fps, reward, length = (number(summary.get(key)) for key in ("avg_fps", "final_reward", "final_episode_length"))
+    return Result(3600 * hours, fps, reward, disturbed, length)
 
 
 def disturbed_runs(settings: SuiteConfig, output: Path) -> list[SuiteRun]:

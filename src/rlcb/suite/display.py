@@ -2,13 +2,16 @@
 
 import sys
 from collections.abc import Sequence
-from datetime import timedelta
+from time import monotonic
 from typing import TYPE_CHECKING
 
 from rlcb.console import Screen
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+_SAY_EVERY = 60.0  # seconds between lines that say how far everything is, where there is no bar
+_NAMED = 4  # commands under way that such a line names
 
 
 class Display(Screen):
@@ -21,11 +24,24 @@ class Display(Screen):
 
             self._area = Live(console=console, auto_refresh=False, transient=True)
         super().__init__(self._area)
+        self._said = monotonic()
 
     @property
     def drawn(self) -> bool:
         """Whether there is a bar to redraw."""
         return self._area is not None and self._live is not None
+
+    @property
+    def line_due(self) -> bool:
+        """Whether it is time for a line in the place of a bar."""
+        return not self.drawn and monotonic() - self._said >= _SAY_EVERY
+
+    def say(self, phase: str, fraction: float, times: str, current: Sequence[str]) -> None:
+        """Print in a line what `show` draws; `current`: how far each command under way is."""
+        self._said = monotonic()
+        more = [f"{len(current) - _NAMED} more"] if len(current) > _NAMED else []
+        words = "; ".join([*current[:_NAMED], *more])
+        self.line(f"{phase}: {int(100 * fraction)} %, {times}{' | ' if words else ''}{words}")
 
     def show(self, phase: str, fraction: float, times: str, current: Sequence[str]) -> None:
         """Redraw the bar: phase, share done, elapsed and remaining time, the last line of each command under way."""
@@ -41,8 +57,3 @@ class Display(Screen):
         row.add_row(phase, ProgressBar(total=1.0, completed=share, width=24), f"{100 * share:.0f} %", times)
         lines = [Text(line, no_wrap=True, overflow="ellipsis") for line in current]
         self._area.update(Group(row, *lines), refresh=True)
-
-
-def clock(seconds: float) -> str:
-    """Hours, minutes and seconds: 1:02:03."""
-    return str(timedelta(seconds=round(seconds)))

@@ -60,10 +60,12 @@ class Evaluations:
                 if job.child.ended(POLL_SECONDS / len(self._jobs), self._stop):
                     self._jobs.remove(job)
                     self._take_result(job)
+            done = 1 - (len(self._waiting) + len(self._jobs)) / len(self._todo)
             if self._display.drawn:
-                done = 1 - (len(self._waiting) + len(self._jobs)) / len(self._todo)
                 current = [f"{job.label}: {job.child.last_line()}" for job in self._jobs]
                 self._display.show("Evaluation", done, self._times(), current)
+            elif self._display.line_due:
+                self._display.say("Evaluation", done, self._times(), [job.label for job in self._jobs])
 
     def _free_shares(self, run: SuiteRun) -> tuple[int, ...]:
         """The cores for an evaluation, as many as it has threads; none where it has to wait."""
@@ -107,8 +109,9 @@ class Evaluations:
     def _times(self) -> str:
         left = len(self._waiting) + len(self._jobs)
         done = len(self._todo) - left
-        each = (time.monotonic() - self._begun) / done if done else None
-        return self._work.times(None if each is None else each * left)
+        if not done:
+            return self._work.times(self._work.evaluation_seconds(self._todo))
+        return self._work.times(left * (time.monotonic() - self._begun) / done)
 
 
 def _levels(config: Config, game: str) -> tuple[str, ...]:

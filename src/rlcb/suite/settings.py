@@ -17,6 +17,7 @@ from rlcb.console import note
 from rlcb.envs.families import canonical_env_name, find
 from rlcb.errors import UsageError
 from rlcb.run.metrics import want_tensorboard
+from rlcb.run.request import new_config
 from rlcb.suite.keys import (
     PASSED_ON,
     Sources,
@@ -28,7 +29,7 @@ from rlcb.suite.keys import (
     refuse_same,
     where_of,
 )
-from rlcb.train import check_cluster, check_hardware, new_config
+from rlcb.train import check_cluster, check_hardware
 
 WHERE = ("cluster", "insecure")  # keys that say where runs train, which may change when a suite is continued
 BUDGETS = ("duration_hours", "total_timesteps")

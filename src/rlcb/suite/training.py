@@ -2,19 +2,22 @@
 
 import time
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass
 
+from rlcb.analysis.run_status import RunStatus, run_status
 from rlcb.analysis.suites import SuiteRun
 from rlcb.analysis.untrusted import read_object, whole_number
+from rlcb.console import clock
 from rlcb.errors import RlcbError, UsageError
 from rlcb.suite.directory import Result, event, in_use, result_of, resumable, saved_steps
-from rlcb.suite.display import clock
 from rlcb.suite.machines import UnderWay
 from rlcb.suite.process import POLL_SECONDS
 from rlcb.suite.work import Work
 
 _GONE_SECONDS = 60.0  # how long to wait for the end of a training whose suite was killed
 _LOG_LINES = 5  # of a run that failed
+_LOOK_EVERY = 2.0  # seconds between looks at the files of the runs under way
 _LOSSES_IN_A_ROW, _LOSSES = 3, 10  # of a run's nodes: without a new checkpoint in between, and in all
 
 
@@ -23,7 +26,6 @@ class _Job:
     """A run under way."""
 
     process: UnderWay
-    expected: float | None  # seconds that it will take
     steps: int  # that it had made before
 
 
@@ -48,6 +50,8 @@ class Training:
         self._next_start = 0.0  # when the pause after the last run is over
         self._runs_done = self._steps_done = 0
         self._said_shortage = False
+        self._looked = 0.0  # when the files of the runs under way were read
+        self._known: dict[SuiteRun, RunStatus] = {}  # what they said
 
     def train(self) -> None:
         """Do every run that is not finished; one that fails is recorded and does not stop the others."""
@@ -94,7 +98,7 @@ class Training:
         if process is None:
             return
         self._waiting.remove(run)
-        self._jobs[run] = _Job(process, self._work.expected_seconds(run), _steps_of(run) if process.resumed else 0)
+        self._jobs[run] = _Job(process, _steps_of(run) if process.resumed else 0)
         how, node = "resumed" if process.resumed else "started", {"node": process.where} if process.where else {}
         event(self._work.output, f"run_{how}", run=run.name, **node)
         where = f"{_on(self._jobs[run])}, output in {run.log}"
@@ -140,14 +144,30 @@ class Training:
             self._display.line(f"    {line}")
 
     def _show(self) -> None:
-        if not self._display.drawn:
+        """Redraw the bar, or where there is none say every now and then how far the runs are."""
+        if not self._display.drawn and not self._display.line_due:
             return
-        parts = [min(job.process.seconds / job.expected, 1.0) for job in self._jobs.values() if job.expected]
-        share = (len(self._work.runs) - len(self._jobs) - len(self._waiting) + sum(parts)) / len(self._work.runs)
-        current = [f"{self._label(run)}{_on(job)}: {job.process.last_line()}" for run, job in self._jobs.items()]
+        states = self._states()
+        parts = sum(state.fraction or 0.0 for state in states.values())
+        share = (len(self._work.runs) - len(self._jobs) - len(self._waiting) + parts) / len(self._work.runs)
         pause = self._next_start - time.monotonic()
-        times = f"cooling down: {pause:.0f} s" if pause > 0 and not self._jobs and self._waiting else self._times()
-        self._display.show("Training", share, times, current)
+        times = self._times(states)
+        if pause > 0 and not self._jobs and self._waiting:
+            times = f"cooling down: {pause:.0f} s"
+        if self._display.drawn:
+            current = [f"{self._label(run)}{_on(job)}: {job.process.last_line()}" for run, job in self._jobs.items()]
+            self._display.show("Training", share, times, current)
+        else:
+            current = [f"{self._label(run)}{_on(job)}: {_how_far(states[run])}" for run, job in self._jobs.items()]
+            self._display.say("Training", share, f"{times} {self._counts()}", current)
+
+    def _states(self) -> dict[SuiteRun, RunStatus]:
+        """What the files of the runs under way say; from that also how long each will have taken."""
+        if self._known.keys() != self._jobs.keys() or time.monotonic() - self._looked >= _LOOK_EVERY:
+            self._looked, self._known = time.monotonic(), {run: run_status(run.path, time.time()) for run in self._jobs}
+            times = {run: (state.seconds, _seconds_left(state)) for run, state in self._known.items()}
+            self._work.foreseen = {r: done + left for r, (done, left) in times.items() if done and left is not None}
+        return self._known
 
     def _label(self, run: SuiteRun) -> str:
         return f"[{self._work.runs.index(run) + 1}/{len(self._work.runs)}] {run.name}"
@@ -155,12 +175,32 @@ class Training:
     def _counts(self) -> str:
         return f"[{len(self._work.results)} of {len(self._work.runs)} done, {len(self._jobs)} running]"
 
-    def _times(self) -> str:
-        left = self._work.seconds_left([*self._jobs, *self._waiting])
-        for run, job in self._jobs.items():
-            if left is not None and job.expected is not None:
-                left -= min(job.process.seconds, job.expected) / self._machines.at_once(run)
-        return self._work.times(None if left is None else max(left, 0.0))
+    def _times(self, states: Mapping[SuiteRun, RunStatus] | None = None) -> str:
+        """Elapsed and remaining time of the whole suite; `states`: of the runs under way."""
+        begun = {}
+        for run, state in (states or self._states()).items():
+            expected, gone = self._work.expected_seconds(run), self._jobs[run].process.seconds
+            if (seconds := _seconds_left(state)) is not None:
+                begun[run] = seconds
+            elif expected is not None:
+                begun[run] = max(expected - gone, 0.0)
+        left = self._work.seconds_left([*self._jobs, *self._waiting], begun)
+        evaluated = [run for run in self._work.runs if run.name not in self._work.failures]
+        evaluations = self._work.evaluation_seconds(evaluated)
+        return self._work.times(None if left is None else left + (evaluations or 0.0), evaluations is not None)
+
+
+def _seconds_left(state: RunStatus) -> float | None:
+    """How long a run will still train; None where that is not known yet."""
+    return 0.0 if state.state == "finished" else state.eta_seconds
+
+
+def _how_far(state: RunStatus) -> str:
+    """How far a run is: '45 %, ETA 0:10:00'."""
+    if state.step is None:
+        return "starting"
+    left = "" if state.eta_seconds is None else f", ETA {clock(state.eta_seconds)}"
+    return f"{int(100 * (state.fraction or 0.0))} %{left}"
 
 
 def _on(job: _Job) -> str:
