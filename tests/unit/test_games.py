@@ -84,7 +84,7 @@ def test_the_limits_of_every_game() -> None:
 def test_values_stand_beside_the_published_ones(all_games: Comparison) -> None:
     (scores,) = all_games.game_scores
     assert scores.games == tuple(sorted(GAMES))
-    assert len(scores.values) == 16 * 2 * 3
+    assert len(scores.values) == 16 * 2 * 4
     for one in all_games.sets:
         for group in one.groups:
             rewards = [run.metrics.final_reward or 0.0 for run in group.runs]
@@ -108,7 +108,12 @@ def test_values_stand_beside_the_published_ones(all_games: Comparison) -> None:
 
 def test_aggregates_are_of_the_normalised_rewards(all_games: Comparison) -> None:
     (scores,) = all_games.game_scores
-    assert [found.metric for found in scores.metrics] == ["final_reward", "evaluation_train", "evaluation_unseen"]
+    assert [found.metric for found in scores.metrics] == [
+        "final_reward",
+        "evaluation_train",
+        "evaluation_unseen",
+        "late_reward",
+    ]
     assert scores.main is scores.metrics[2]
     strata: dict[str, list[np.ndarray[Any, Any]]] = {SEQUENTIAL: [], PARALLEL: []}
     for one in sorted(all_games.sets, key=lambda one: one.env):
@@ -153,15 +158,16 @@ def test_tables_and_csv_of_all_games(all_games: Comparison) -> None:
     table = values_table(scores)
     assert table.head[:6] == ("Game", "Group", "Seeds", "Final reward", "Published", "Difference")
     assert (len(table.rows), "after 614,400 steps" in table.caption) == (32, True)
-    assert [len(aggregate_table(found).rows) for found in scores.metrics] == [2, 2, 2]
-    assert len(improvement_table(scores).rows) == 3
+    assert [len(aggregate_table(found).rows) for found in scores.metrics] == [2, 2, 2, 2]
+    assert len(improvement_table(scores).rows) == 4
     values = list(csv.DictReader(games_csv(all_games).splitlines()))
-    assert len(values) == 16 * 2 * 3
+    assert len(values) == 16 * 2 * 4
+    assert not [row for row in values if row["metric"] == "late_reward" and row["published_mean"]]
     first = values[0]
     assert (first["game"], first["group"], first["metric"], first["n"]) == ("bigfish", SEQUENTIAL, "final_reward", "3")
     assert float(first["difference"]) == pytest.approx(float(first["mean"]) - float(first["published_mean"]))
     rows = list(csv.DictReader(scores_csv(all_games).splitlines()))
-    assert len(rows) == 3 * (2 * 4 + 1)
+    assert len(rows) == 4 * (2 * 4 + 1)
     assert {row["statistic"] for row in rows} == {
         "mean", "median", "iqm", "optimality_gap", "probability_of_improvement"
     }  # fmt: skip
@@ -320,15 +326,15 @@ def test_only_sets_that_differ_in_nothing_but_their_game_have_scores_together(tm
 
 def test_of_many_pairs_the_clearest_are_shown(all_games: Comparison) -> None:
     (scores,) = all_games.game_scores
-    assert [len(shown_pairs(scores, found)) for found in scores.metrics] == [1, 1, 1]
+    assert [len(shown_pairs(scores, found)) for found in scores.metrics] == [1, 1, 1, 1]
 
     def with_pairs(count: int) -> GameScores:
         pairs = tuple(Improvement(f"a{n}", f"b{n}", Estimate(n / count, (0.0, 1.0))) for n in range(count))
         return replace(scores, metrics=tuple(replace(found, improvements=pairs) for found in scores.metrics))
 
     some, many = with_pairs(21), with_pairs(100)
-    assert [len(shown_pairs(some, found)) for found in some.metrics] == [0, 0, 21]
-    assert [len(shown_pairs(many, found)) for found in many.metrics] == [0, 0, 30]
+    assert [len(shown_pairs(some, found)) for found in some.metrics] == [0, 0, 21, 0]
+    assert [len(shown_pairs(many, found)) for found in many.metrics] == [0, 0, 30, 0]
     assert all(abs(pair.probability.value - 0.5) > 0.3 for pair in shown_pairs(many, many.metrics[2]))
     assert len(improvement_table(many).rows) == 30
     assert "probabilities of improvement are not corrected" in " ".join(score_notes(many))

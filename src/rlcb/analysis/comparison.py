@@ -30,6 +30,7 @@ from rlcb.analysis.metrics import (
     measure,
     reference_of,
 )
+from rlcb.analysis.recipes import rank_recipes
 from rlcb.analysis.records import (
     NOT_SHOWN,
     ComparableSet,
@@ -57,7 +58,8 @@ def compare(runs: Sequence[Run], *, seed: int = 0, threshold: float | None = Non
     made = [_make_set(task, members, _labels(task, by_task), seed, threshold) for task, members in by_task]
     sets = [one for one, _ in made]
     sets = [_concluded(one, sets, seed) for one in sets]
-    comparison = Comparison(tuple(sets), (), "", seed, scores_over_games(sets, seed), _across_machines(sets))
+    scored, ranked = scores_over_games(sets, seed), rank_recipes(sets)
+    comparison = Comparison(tuple(sets), (), "", seed, scored, _across_machines(sets), ranked)
     excluded: list[Excluded] = []
     for one, (task, members), (_, repeats) in zip(sets, by_task, made, strict=True):
         unlike = [] if comparison.is_main_task(one) else differences(task, by_task[0][0])

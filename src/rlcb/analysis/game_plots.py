@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from rlcb.analysis.game_records import GameScores
+from rlcb.analysis.game_records import LATE, GameScores
 from rlcb.analysis.game_text import TITLES
 from rlcb.analysis.plots import (
     COLOURS,
@@ -55,10 +55,11 @@ def figure_games(
 
 
 def figure_profiles(scores: GameScores, sets: Sequence[ComparableSet], title: str, colours: Colours) -> "Figure":
-    """The share of runs with a normalised score above each threshold, in a panel for each metric."""
-    figure = new_figure(max(3.7 * len(scores.metrics), 8.0), 4.2)
-    axes = figure.subplots(1, len(scores.metrics), squeeze=False)
-    for axis, found in zip(axes.flat, scores.metrics, strict=True):
+    """The share of runs with a normalised score above each threshold, in a panel per metric but the late reward."""
+    drawn_metrics = [found for found in scores.metrics if found.metric != LATE] or scores.metrics
+    figure = new_figure(max(3.7 * len(drawn_metrics), 8.0), 4.2)
+    axes = figure.subplots(1, len(drawn_metrics), squeeze=False)
+    for axis, found in zip(axes.flat, drawn_metrics, strict=True):
         style_axis(axis)
         for one in found.groups[:MOST_CURVES]:
             number, drawn = colours[one.group], one.profile

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 from rlcb.analysis.aggregates import Aggregates, Estimate, Profile
 
-FINAL, TRAIN, UNSEEN = "final_reward", "evaluation_train", "evaluation_unseen"
-SCORED = (FINAL, TRAIN, UNSEEN)  # the metrics that are normalised and aggregated
+FINAL, TRAIN, UNSEEN, LATE = "final_reward", "evaluation_train", "evaluation_unseen", "late_reward"
+SCORED = (FINAL, TRAIN, UNSEEN, LATE)  # the metrics that are normalised and aggregated
 
 
 @dataclass(frozen=True)
@@ -79,8 +79,11 @@ class GameScores:
 
     @property
     def main(self) -> MetricScores | None:
-        """The scores that a verdict is about: of most groups and games, on unseen levels before those of training."""
-        ordered = reversed(self.metrics)
+        """The scores that a verdict is about: of most groups and games, on unseen levels before those of training.
+
+        Recipes are chosen by the late reward (recipe_records.py); the published values are not of that kind.
+        """
+        ordered = (scores for scores in reversed(self.metrics) if scores.metric != LATE)
         return max(ordered, key=lambda scores: (len(scores.groups), len(scores.games)), default=None)
 
     def value(self, metric: str, game: str, group: str) -> GameValue | None:

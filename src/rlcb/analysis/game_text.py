@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 
 from rlcb.analysis.aggregates import Estimate
-from rlcb.analysis.game_records import FINAL, TRAIN, UNSEEN, GameScores, GroupScores, MetricScores
+from rlcb.analysis.game_records import FINAL, LATE, TRAIN, UNSEEN, GameScores, GroupScores, MetricScores
+from rlcb.analysis.metrics import METRIC
 from rlcb.analysis.records import ComparableSet
 from rlcb.analysis.statistics import LEVEL
 from rlcb.analysis.text import counted, interval_text, listed
@@ -13,6 +14,7 @@ TITLES = {
     FINAL: "Final reward of the training",
     TRAIN: "Evaluation on training levels",
     UNSEEN: "Evaluation on unseen levels",
+    LATE: METRIC[LATE].title,
 }
 STATISTICS = {"mean": "Mean", "median": "Median", "iqm": "IQM", "optimality_gap": "Optimality gap"}
 _MOST_GROUPS = 4  # in a sentence

@@ -16,6 +16,7 @@ from rlcb.analysis.aggregates import (
 )
 from rlcb.analysis.game_records import (
     FINAL,
+    LATE,
     SCORED,
     UNSEEN,
     GameScores,
@@ -39,7 +40,7 @@ def scores_over_games(sets: Sequence[ComparableSet], seed: int) -> tuple[GameSco
     collections: dict[tuple[str, str, str], list[ComparableSet]] = {}
     others: dict[tuple[str, str], list[str]] = {}
     for one in sets:
-        if one.finished and one.measured and _limits(one):
+        if one.finished and one.measured and limits_of(one):
             collections.setdefault((one.levels, one.budget, one.machine), []).append(one)
         elif one.finished and one.measured:
             others.setdefault((one.budget, one.machine), []).append(one.env)
@@ -53,7 +54,7 @@ def scores_over_games(sets: Sequence[ComparableSet], seed: int) -> tuple[GameSco
     return tuple(found)
 
 
-def _limits(one: ComparableSet) -> tuple[float, float] | None:
+def limits_of(one: ComparableSet) -> tuple[float, float] | None:
     """The rewards that count as 0 and 1 in a set's game, where they are published."""
     return score_range(one.env, one.measured[0].runs[0].distribution_mode)
 
@@ -84,6 +85,8 @@ def _game_value(one: ComparableSet, group: Group, metric: str) -> GameValue | No
 
 def published_of(run: Run, metric: str) -> PublishedCurve | None:
     """The published curve to set beside a metric of a run, if there is one for its task."""
+    if metric == LATE:  # a mean over many steps; a point of a curve is not
+        return None
     return published_curve(run.game, run.distribution_mode, run.num_levels, run.start_level, metric == UNSEEN)
 
 
@@ -100,7 +103,7 @@ def _metric_scores(sets: Sequence[ComparableSet], metric: str, seed: int) -> Met
     if not kept:
         return None
     games = [one for one in sets if one.env in next(iter(kept.values()))]
-    limits = {one.env: _limits(one) or (0.0, 1.0) for one in games}
+    limits = {one.env: limits_of(one) or (0.0, 1.0) for one in games}
     strata = {label: _strata(by_game, limits) for label, by_game in kept.items()}
     thresholds = thresholds_for(list(strata.values()))
     groups = tuple(
@@ -126,8 +129,8 @@ def _metric_scores(sets: Sequence[ComparableSet], metric: str, seed: int) -> Met
 
 def _reward(run: Run, metric: str, one: ComparableSet) -> float | None:
     """One run's value of a metric."""
-    if metric == FINAL:
-        return run.metrics.final_reward
+    if metric in (FINAL, LATE):
+        return run.metrics.final_reward if metric == FINAL else run.metrics.late_reward
     played = run.evaluations.find(run.env, "unseen" if metric == UNSEEN else "train", one.evaluation_policy)
     return played.mean_reward if played else None
 

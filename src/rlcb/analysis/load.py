@@ -126,6 +126,8 @@ def load_run(path: Path) -> Run:
     status, reason = status_of(path, said, covered, reached or steps, _events(path))
     if not len(history) and not steps and status != "failed":
         raise UsageError(f"{path}: nothing to compare: {'; '.join(problems) or 'no update was logged'}")
+    if covered and reached != steps:
+        measured["late_reward"] = None  # the log ends before the run did
     # Of two values the later source's is used: the summary's, unless the run went on after it was written.
     sources = (measured, summarized) if covered else (summarized, measured)
     metrics = RunMetrics(**{name: found for source in sources for name, found in source.items() if found is not None})

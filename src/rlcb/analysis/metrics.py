@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rlcb.analysis.history import History
-from rlcb.analysis.run import WINDOW, Run
+from rlcb.analysis.run import LATE_STEPS, WINDOW, Run
 from rlcb.analysis.statistics import Array, Curve, first_reaching, mean_curve, value_at
 
 THRESHOLD = 0.8  # of the way from an untrained policy to the best group's final reward
@@ -27,6 +27,7 @@ class Metric:
 
 METRICS = (
     Metric("final_reward", "Final reward", ".2f", paired=True),
+    Metric("late_reward", f"Reward, last {LATE_STEPS // 1000} k steps", ".2f"),
     Metric("best_reward", "Best reward", ".2f"),
     Metric("initial_reward", "Initial reward", ".2f"),
     Metric("final_episode_length", "Episode length (steps)", ",.0f"),

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from rlcb.analysis.game_records import GameScores, GameValue
+from rlcb.analysis.recipe_records import RecipeRanking
 from rlcb.analysis.run import Run, Task
 from rlcb.analysis.statistics import Curve, Interval, Summary
 
@@ -186,6 +187,7 @@ class Comparison:
     seed: int
     game_scores: tuple[GameScores, ...]
     machine_tables: tuple[MachineTable, ...] = ()
+    recipes: tuple[RecipeRanking, ...] = ()
 
     def scores_of(self, one: ComparableSet) -> GameScores | None:
         """The scores over games that a set is part of, None where it is part of none."""

@@ -18,6 +18,7 @@ from rlcb.disturbance.verdict import Disturbance
 FINAL_UPDATES = 10  # updates that the final FPS is measured over
 MEASURES = ("PSS", "RSS")  # of memory
 WINDOW = 100  # episodes that a logged mean is over, once there are so many
+LATE_STEPS = 250_000  # steps at the end of a run that its late reward is the mean of
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,7 @@ class RunMetrics:
     gpu_percent: float | None = None
     worker_restarts: float | None = None
     limit_fraction: float | None = None  # of the FPS that the machine could reach
+    late_reward: float | None = None  # mean over the last LATE_STEPS
 
 
 @dataclass(frozen=True)
@@ -183,7 +185,16 @@ def metrics_of_history(history: History) -> dict[str, float | None]:
         "num_episodes": number(float(history.episodes[-1])),
         "peak_memory_gb": float(memory.max()) if len(memory) else None,
         "average_memory_gb": float(memory.mean()) if len(memory) else None,
+        "late_reward": late_reward(history),
     }
+
+
+def late_reward(history: History) -> float | None:
+    """Mean of the logged rewards over the updates that ended in the last LATE_STEPS; None where the log is shorter."""
+    start = int(np.searchsorted(history.step, history.step[-1] - LATE_STEPS, side="right")) if len(history) else 0
+    rewards = history.reward[start:]
+    known = rewards[np.isfinite(rewards)]
+    return float(known.mean()) if start and len(known) else None
 
 
 def metrics_of_summary(benchmark: dict[str, Any], summary: dict[str, Any]) -> tuple[dict[str, float | None], list[str]]:

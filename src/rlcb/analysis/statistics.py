@@ -135,6 +135,25 @@ def welch(first: Array, second: Array) -> Difference | None:
     return Difference(student_interval(difference, error, degrees), t, degrees, p, effect)
 
 
+def welch_over_strata(first: Sequence[Array], second: Sequence[Array]) -> tuple[Interval, float] | None:
+    """Interval and p of the difference of two means of the strata's means, by Welch; with one stratum, his test.
+
+    None where a stratum has a single value, or none of them varies.
+    """
+    parts = [values for values in (*first, *second) if len(values) > 1]
+    if len(parts) < len(first) + len(second) or not any(varies(values) for values in parts):
+        return None
+    from scipy.special import stdtr
+
+    variances = [float(np.var(values, ddof=1)) / len(values) / len(first) ** 2 for values in parts]
+    error = math.sqrt(sum(variances))
+    degrees = sum(variances) ** 2 / sum(
+        one**2 / (len(values) - 1) for one, values in zip(variances, parts, strict=True)
+    )
+    difference = float(np.mean([ours.mean() - theirs.mean() for ours, theirs in zip(first, second, strict=True)]))
+    return student_interval(difference, error, degrees), float(2 * stdtr(degrees, -abs(difference / error)))
+
+
 def holm(p_values: Sequence[float | None]) -> list[float | None]:
     """Holm's correction for the number of tests; None stays None and does not count as a test."""
     order = sorted((p, index) for index, p in enumerate(p_values) if p is not None)

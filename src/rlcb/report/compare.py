@@ -22,6 +22,7 @@ from rlcb.files import write_json, write_whole
 from rlcb.report.csv_text import csv_text
 from rlcb.report.document import Picture, render
 from rlcb.report.games import games_csv, published_note, published_rows, score_notes, scores_csv, shown_pairs
+from rlcb.report.recipes import recipe_lines, recipe_title
 from rlcb.report.sections import Origin, make_document
 
 _MOST_SHOWN = 4  # games with tables of their own on the screen
@@ -170,4 +171,6 @@ def comparison_text(comparison: Comparison, brief: bool = False) -> str:
         published_rows=published_rows,
         shown_pairs=shown_pairs,
         improvement_verdict=improvement_verdict,
+        recipe_title=recipe_title,
+        recipe_lines=recipe_lines,
     )

@@ -22,6 +22,7 @@ from rlcb.report import tables
 from rlcb.report.document import Block, Cell, Document, Row, Section, Table, Text, make_table
 from rlcb.report.figures import SetPictures
 from rlcb.report.games import game_sections
+from rlcb.report.recipes import recipe_sections
 
 _MOST_DRAWN = 16  # sets with pictures: as many as there are games
 _MOST_VERDICTS = 4
@@ -48,6 +49,7 @@ def make_document(comparison: Comparison, origin: Origin) -> Document:
     labels = dict.fromkeys(group.label for one in sets for group in one.groups)
     colours = {label: place for place, label in enumerate(labels)}
     sections = [Section("Verdict", "verdict", tuple(_verdict(comparison))), *game_sections(comparison, colours)]
+    sections += recipe_sections(comparison)
     if len(sets) > 1:
         sections.append(Section("Overview", "overview", (tables.set_table(sets),)))
     if comparison.machine_tables:

@@ -41,6 +41,8 @@ def summary_table(one: ComparableSet) -> Table:
     evaluated = [name for name in _EVALUATION if any(group.metrics[name].n for group in one.groups)]
     speedups = [f" Speed-up of {group.label}: over {group.speedup.over}." for group in one.groups if group.speedup]
     columns: Columns = {"Seeds": _seeds, "Final reward": "final_reward", "Final reward, IQM": _reward_iqm}
+    late = any(group.metrics["late_reward"].n for group in one.groups)
+    columns |= {METRIC["late_reward"].title: "late_reward"} if late else {}
     columns |= {"Episode length": "final_episode_length", "Average FPS": "average_fps"}
     columns |= {"Speed-up": _speedup, "Efficiency per core": _efficiency} if speedups else {}
     limited = any(group.metrics["limit_percent"].n for group in one.groups)
