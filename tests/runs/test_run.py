@@ -85,6 +85,7 @@ def test_benchmark_metrics(finished: Path) -> None:
         "memory_measure": used["memory_measure"], "final_episode_length": performance["final_episode_length"],
         "initial_reward": performance["initial_reward"], "final_reward": performance["final_reward"],
         "best_reward": performance["best_reward"], "num_episodes": performance["num_episodes"], "worker_restarts": 0,
+        "disturbance": metrics["disturbance"],
     }  # fmt: skip
 
 
