@@ -41,6 +41,7 @@ BY_SPEED = (
     "memory",
     "machine",
     "shared",
+    "disturb",
     "jobs",
     "path",
     "duration",
