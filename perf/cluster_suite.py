@@ -25,9 +25,10 @@ sys.path[:0] = [str(REPO / "src"), str(REPO / "tests")]
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(REPO / "src"), os.environ.get("PYTHONPATH"))))
 
 from helpers.clusters import ray_cluster  # noqa: E402
+from helpers.suite_directories import suite_runs  # noqa: E402
 from rlcb.analysis.suites import SuiteRun  # noqa: E402
 from rlcb.run.checkpoint import load_checkpoint  # noqa: E402
-from rlcb.suite.directory import has_plan, result_of, runs_of, saved_steps, stored  # noqa: E402
+from rlcb.suite.directory import result_of, saved_steps  # noqa: E402
 
 ROLLOUT = 8 * 32
 GIVEN = (
@@ -51,11 +52,6 @@ BY_SPEED = (
     "verdict",
     "notes",
 )  # the last two are texts that name speeds, too
-
-
-def runs_in(output: Path) -> list[SuiteRun]:
-    """The runs of a suite, once it is planned."""
-    return runs_of(stored(output).settings, output) if has_plan(output) else []
 
 
 def events_in(file: Path) -> list[dict[str, Any]]:
@@ -83,24 +79,24 @@ def on_cluster(output: Path, given: list[str]) -> float:
     with ray_cluster(1, 1, 1) as nodes, (output.parent / "cluster.log").open("wb") as log:
         begun = time.monotonic()
         first = subprocess.Popen([*command, "--cluster", nodes.address], stdout=log, stderr=log)
-        wait_for("three runs saved", lambda: sum(saved_steps(run) > 0 for run in runs_in(output)) >= 3, first)
+        wait_for("three runs saved", lambda: sum(saved_steps(run) > 0 for run in suite_runs(output)) >= 3, first)
         say(begun, "a node is killed")
         nodes.remove_node(next(iter(nodes.worker_nodes)), allow_graceful=False)
         events = output / "suite_events.jsonl"
         wait_for("its loss", lambda: any(event["event"] == "node_lost" for event in events_in(events)), first)
         say(begun, "its run waits for another node; a node joins")
         nodes.add_node(num_cpus=1, object_store_memory=200 * 2**20)
-        most = len(runs_in(output)) // 2
-        wait_for("half of the runs", lambda: sum(map(bool, map(result_of, runs_in(output)))) >= most, first)
+        most = len(suite_runs(output)) // 2
+        wait_for("half of the runs", lambda: sum(map(bool, map(result_of, suite_runs(output)))) >= most, first)
         wait_for(
             "a run under way with a checkpoint at home",
-            lambda: any(saved_steps(run) > 0 and not result_of(run) for run in runs_in(output)),
+            lambda: any(saved_steps(run) > 0 and not result_of(run) for run in suite_runs(output)),
             first,
         )
         say(begun, "the driver is killed")
         first.send_signal(signal.SIGKILL)
         first.wait()
-        at_home = {run.name: saved_steps(run) for run in runs_in(output) if not result_of(run) and saved_steps(run)}
+        at_home = {run.name: saved_steps(run) for run in suite_runs(output) if not result_of(run) and saved_steps(run)}
         say(begun, f"saved at home, by steps: {at_home}; the command is repeated")
         code = subprocess.run([*command, "--cluster", nodes.address], stdout=log, stderr=log, check=False).returncode
         say(begun, f"ended with exit code {code}")
@@ -132,7 +128,7 @@ def by_steps(value: Any, name: str = "") -> dict[str, Any]:
 def check(there: Path, here: Path, total: int) -> None:
     """Compare the two suites; AssertionError says what differs."""
     resumed_at, begun_anew = [], 0
-    for one, two in zip(runs_in(there), runs_in(here), strict=True):
+    for one, two in zip(suite_runs(there), suite_runs(here), strict=True):
         assert result_of(one), f"{one.name} is not finished"
         steps = [line["step"] for line in learned(one)[0]]
         assert steps == list(range(ROLLOUT, total + 1, ROLLOUT)), f"{one.name}: steps are missing or there twice"
@@ -145,9 +141,8 @@ def check(there: Path, here: Path, total: int) -> None:
     different = [name for name in {**cluster, **alone} if cluster.get(name) != alone.get(name)]
     assert not different, f"the comparisons differ in {different[:9]}"
     print(f"{len(cluster)} values of the comparison are the same")
-    print(
-        f"runs: {len(runs_in(there))} finished, every step counted once; weights, metrics, comparison as on one machine"
-    )
+    same = "weights, metrics, comparison as on one machine"
+    print(f"runs: {len(suite_runs(there))} finished, every step counted once; {same}")
     print(
         f"resumed {len(resumed_at)} times, at steps {sorted(resumed_at)}; begun anew before a checkpoint: {begun_anew}"
     )

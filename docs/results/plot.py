@@ -6,6 +6,7 @@ usage: python docs/results/plot.py        (needs matplotlib, which `bash scripts
 import csv
 from collections import defaultdict
 from pathlib import Path
+from typing import Any
 
 import matplotlib as mpl
 import numpy as np
@@ -38,73 +39,64 @@ def curves(rows: list[dict[str, float]]) -> tuple[list[float], np.ndarray]:
     return [row["step"] for row in next(iter(by_seed.values()))], np.array(smooth)
 
 
+def draw_published(axis: plt.Axes, last: float, scale: float = 1.0, **how: Any) -> None:
+    """The published curve up to a step: mean ± std of 3 runs; `scale`: steps of a unit of the axis."""
+    with PUBLISHED.open() as file:
+        known = [row for row in csv.DictReader(file) if (row["protocol"], row["game"]) == ("easy-200-train", "coinrun")]
+    rows = [row for row in known if float(row["env_steps"]) <= last]
+    steps, mean, std = ([float(row[key]) for row in rows] for key in ("env_steps", "mean", "std_over_3_runs"))
+    label = "published, mean ± std of 3 runs"
+    axis.errorbar([step / scale for step in steps], mean, std, fmt="o--", color="black", capsize=3, label=label, **how)
+
+
+def finish(axis: plt.Axes, name: str, title: str, lowest: float, steps: str = "environment steps") -> None:
+    """Name the axes and write the picture."""
+    axis.set(xlabel=steps, ylabel="training reward, mean of 100 episodes", title=title)
+    axis.set_ylim(lowest, 10)
+    axis.grid(alpha=0.3)
+    axis.legend(loc="lower right", fontsize=8)
+    figure = axis.get_figure()
+    figure.tight_layout()
+    figure.savefig(HERE / name)
+
+
 def draw_modes() -> None:
     """Write coinrun_modes.png: every seed of both modes, thin, and their means."""
-    figure, axis = plt.subplots(figsize=(8, 4.2), dpi=110)
+    _, axis = plt.subplots(figsize=(8, 4.2), dpi=110)
     for mode, colour in (("sequential", "tab:blue"), ("parallel", "tab:orange")):
         steps, rewards = curves(read("coinrun_modes.csv", mode))
         axis.plot(steps, rewards.T, color=colour, alpha=0.35, lw=1)
         axis.plot(steps, rewards.mean(0), color=colour, lw=2.2, label=f"{mode}, mean of 3 seeds; thin: each seed")
-    axis.set(xlabel="environment steps", ylabel="training reward, mean of 100 episodes")
-    axis.set_title("CoinRun, easy, 200 levels: the same PPO in both modes")
-    axis.set_ylim(0, 10)
-    axis.grid(alpha=0.3)
-    axis.legend(loc="lower right", fontsize=8)
-    figure.tight_layout()
-    figure.savefig(HERE / "coinrun_modes.png")
+    finish(axis, "coinrun_modes.png", "CoinRun, easy, 200 levels: the same PPO in both modes", 0)
 
 
 def draw_long() -> None:
     """Write coinrun_gpu_25m.png: one long run on a GPU over the published runs."""
-    figure, axis = plt.subplots(figsize=(8, 4.2), dpi=110)
+    _, axis = plt.subplots(figsize=(8, 4.2), dpi=110)
     steps, rewards = curves(read("coinrun_gpu_25m.csv"))
     axis.plot(np.array(steps) / 1e6, rewards[0], color="tab:blue", lw=1.2, label="rlcb on one GPU, seed 1")
-    with PUBLISHED.open() as file:
-        known = [row for row in csv.DictReader(file) if (row["protocol"], row["game"]) == ("easy-200-train", "coinrun")]
-    rows = [row for row in known if float(row["env_steps"]) <= 25e6]
-    axis.errorbar(
-        [float(row["env_steps"]) / 1e6 for row in rows], [float(row["mean"]) for row in rows],
-        [float(row["std_over_3_runs"]) for row in rows], fmt="o--", color="black", capsize=3, lw=1, ms=4,
-        label="published, mean ± std of 3 runs",
-    )  # fmt: skip
-    axis.set(xlabel="million environment steps", ylabel="training reward, mean of 100 episodes")
-    axis.set_title("CoinRun, easy, 200 levels: the published recipe")
-    axis.set_ylim(4, 10)
-    axis.grid(alpha=0.3)
-    axis.legend(loc="lower right", fontsize=8)
-    figure.tight_layout()
-    figure.savefig(HERE / "coinrun_gpu_25m.png")
+    draw_published(axis, 25e6, 1e6, lw=1, ms=4)
+    title = "CoinRun, easy, 200 levels: the published recipe"
+    finish(axis, "coinrun_gpu_25m.png", title, 4, "million environment steps")
 
 
 def main() -> None:
     """Write coinrun.png, coinrun_modes.png and coinrun_gpu_25m.png."""
     draw_modes()
     draw_long()
-    figure, axis = plt.subplots(figsize=(8, 4.5), dpi=110)
+    _, axis = plt.subplots(figsize=(8, 4.5), dpi=110)
     steps, rewards = curves(read("coinrun_ppo_paper.csv"))
     mean, std = rewards.mean(0), rewards.std(0, ddof=1)
     axis.fill_between(steps, mean - std, mean + std, alpha=0.2, color="tab:blue", lw=0)
     axis.plot(steps, mean, color="tab:blue", label="rlcb, ppo_paper.yaml, mean ± std of 3 seeds")
-    published = [row for row in read("coinrun_published.csv") if row["step"] <= steps[-1]]
-    axis.errorbar(
-        [row["step"] for row in published], [row["mean"] for row in published],
-        [row["std_over_3_runs"] for row in published], fmt="o--", color="black", capsize=3,
-        label="published, mean ± std of 3 runs",
-    )  # fmt: skip
+    draw_published(axis, steps[-1])
     cpu = read("coinrun_ppo_cpu.csv")
     axis.plot(
         [row["step"] for row in cpu], [row["ep_reward_mean"] for row in cpu], color="tab:orange", alpha=0.8, lw=1,
         label="rlcb, ppo_sequential.yaml on 2 CPU cores, 1 seed, unsmoothed",
     )  # fmt: skip
     axis.axhline(2.9, color="gray", lw=0.8, ls=":", label="random policy")
-    axis.set(
-        xlabel="environment steps", ylabel="training reward, mean of 100 episodes", title="CoinRun, easy, 200 levels"
-    )
-    axis.set_ylim(2, 10)
-    axis.grid(alpha=0.3)
-    axis.legend(loc="lower right", fontsize=8)
-    figure.tight_layout()
-    figure.savefig(HERE / "coinrun.png")
+    finish(axis, "coinrun.png", "CoinRun, easy, 200 levels", 2)
 
 
 if __name__ == "__main__":

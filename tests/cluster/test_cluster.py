@@ -43,14 +43,6 @@ def cluster() -> "Iterator[Cluster]":
         yield three_nodes
 
 
-@pytest.fixture
-def begin(start: Begin, monkeypatch: pytest.MonkeyPatch) -> Begin:
-    """Start a run that knows the token."""
-    for name, value in SETTINGS.items():
-        monkeypatch.setenv(name, value)
-    return start
-
-
 @pytest.mark.parametrize("algorithm", ["ppo", "a2c", "impala", "a3c"])
 def test_every_algorithm_finishes(algorithm: str, cluster: "Cluster", tmp_path: Path) -> None:
     path = tmp_path / "run"

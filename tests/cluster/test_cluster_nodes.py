@@ -19,21 +19,13 @@ from helpers.cluster_runs import (
     updates_after,
     wait_until,
 )
-from helpers.clusters import SETTINGS, ray_cluster
+from helpers.clusters import ray_cluster
 from helpers.processes import rlcb, wait_for_line
 
 if TYPE_CHECKING:
     pass
 
 pytestmark = pytest.mark.cluster
-
-
-@pytest.fixture
-def begin(start: Begin, monkeypatch: pytest.MonkeyPatch) -> Begin:
-    """Start a run that knows the token."""
-    for name, value in SETTINGS.items():
-        monkeypatch.setenv(name, value)
-    return start
 
 
 def regrouped(path: Path) -> list[int]:

@@ -15,8 +15,9 @@ from helpers.cluster_runs import Begin, ended, events_of, lines_of, needs_ray, w
 from helpers.clusters import SETTINGS, ours, ray_cluster
 from helpers.equal_runs import assert_equal_runs
 from helpers.processes import ROOT, rlcb, weights
+from helpers.suite_directories import suite_runs
 from rlcb.analysis.suites import SuiteRun
-from rlcb.suite.directory import has_plan, result_of, runs_of, saved_steps, stored
+from rlcb.suite.directory import has_plan, result_of, saved_steps
 
 if TYPE_CHECKING:
     from ray.cluster_utils import Cluster
@@ -37,18 +38,10 @@ def cluster() -> "Iterator[Cluster]":
         yield three_nodes
 
 
-@pytest.fixture
-def begin(start: Begin, monkeypatch: pytest.MonkeyPatch) -> Begin:
-    """Start a suite that knows the token."""
-    for name, value in SETTINGS.items():
-        monkeypatch.setenv(name, value)
+@pytest.fixture(autouse=True)
+def _in_the_repository(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the usual config files are."""
     monkeypatch.chdir(ROOT)
-    return start
-
-
-def suite_runs(output: Path) -> list[SuiteRun]:
-    """The runs of a suite, once it is planned."""
-    return runs_of(stored(output).settings, output) if has_plan(output) else []
 
 
 def suite_events(output: Path) -> list[dict[str, Any]]:

@@ -14,9 +14,10 @@ import pytest
 from helpers.equal_runs import assert_equal_runs
 from helpers.in_process import rlcb_here
 from helpers.processes import ROOT, rlcb, wait_for_file, weights
+from helpers.suite_directories import suite_runs
 from rlcb.analysis.suites import SuiteRun
 from rlcb.hardware import usable_cpus
-from rlcb.suite.directory import result_of, resumable, runs_of, stored
+from rlcb.suite.directory import result_of, resumable
 
 Start = Callable[..., subprocess.Popen[str]]
 SMALL = ("--num-envs", "8", "--n-steps", "32", "--batch-size", "128", "--n-epochs", "1", "--tensorboard", "false")
@@ -36,10 +37,6 @@ def _in_the_repository(monkeypatch: pytest.MonkeyPatch) -> None:
 def hardware(run: SuiteRun) -> dict[str, Any]:
     found: dict[str, Any] = json.loads((run.path / "benchmark_metrics.json").read_text())["hardware"]
     return found
-
-
-def suite_runs(output: Path) -> list[SuiteRun]:
-    return runs_of(stored(output).settings, output)
 
 
 def trainings(pid: int) -> list[psutil.Process]:

@@ -39,9 +39,8 @@ class DisturbanceMeter:
         self._cores: CoreTimes | None = None
         self._quotas: dict[Path, QuotaTimes] = {}
         self._waits: dict[tuple[int, str], float] | None = None
-        self._owed: dict[
-            Path | None, float
-        ] = {}  # by which others' time was below zero so far: on the cores, in cgroups
+        # By which others' time was below zero so far: in each cgroup, and on the cores (None).
+        self._owed: dict[Path | None, float] = {}
         self._begun = False
 
     def look(self, processes: Sequence[int], at_once: bool = False) -> Amounts:

@@ -14,7 +14,7 @@ from rlcb.hardware import resolve_device
 from rlcb.run.directory import LARGEST_CHECKPOINT
 from rlcb.run.memory import available_bytes
 from rlcb.suite.directory import event
-from rlcb.suite.jobs import core_shares
+from rlcb.suite.jobs import CorePool, core_shares
 from rlcb.suite.process import POLL_SECONDS, Child
 from rlcb.suite.work import Work
 
@@ -28,7 +28,6 @@ class _Job:
 
     run: SuiteRun
     child: Child
-    shares: tuple[int, ...]  # the cores that it has, by their number in the list of shares
     label: str
 
 
@@ -42,9 +41,10 @@ class Evaluations:
         finished = [run for run in work.runs if run in work.results] if self._episodes else []
         self._todo = [run for run in finished if not is_evaluated(run, self._configs[run.kind], self._episodes)]
         self._already = len(finished) - len(self._todo)
-        self._shares = core_shares()
+        shares = core_shares()
+        self._cores, self._all = CorePool(shares), len(shares)
         self._on_gpu = bool(self._todo) and resolve_device("auto") == "cuda"
-        self._most = max(min(most or len(self._shares), available_bytes() // _MEMORY), 1)
+        self._most = max(min(most or self._all, available_bytes() // _MEMORY), 1)
         self._jobs: list[_Job] = []
         self._waiting = list(self._todo)
         self._begun = time.monotonic()
@@ -54,11 +54,12 @@ class Evaluations:
         if self._already:
             self._display.line(f"Evaluated already: {self._already} of {self._already + len(self._todo)} runs")
         while self._jobs or (self._waiting and self._stop.signal is None):
-            while self._waiting and self._stop.signal is None and (shares := self._free_shares(self._waiting[0])):
-                self._start(self._waiting.pop(0), shares)
+            while self._waiting and self._stop.signal is None and self._has_room(self._waiting[0]):
+                self._start(self._waiting.pop(0))
             for job in list(self._jobs):
                 if job.child.ended(POLL_SECONDS / len(self._jobs), self._stop):
                     self._jobs.remove(job)
+                    self._cores.leave(job.run)
                     self._take_result(job)
             done = 1 - (len(self._waiting) + len(self._jobs)) / len(self._todo)
             if self._display.drawn:
@@ -67,31 +68,31 @@ class Evaluations:
             elif self._display.line_due:
                 self._display.say("Evaluation", done, self._times(), [job.label for job in self._jobs])
 
-    def _free_shares(self, run: SuiteRun) -> tuple[int, ...]:
-        """The cores for an evaluation, as many as it has threads; none where it has to wait."""
-        if len(self._jobs) >= self._most:
-            return ()
-        used = {share for job in self._jobs for share in job.shares}
-        free = [share for share in range(len(self._shares)) if share not in used]
-        wanted = min(self._threads(run), len(self._shares))
-        return tuple(free[:wanted]) if len(free) >= wanted else ()
+    def _has_room(self, run: SuiteRun) -> bool:
+        """Whether an evaluation can be started beside those under way."""
+        return len(self._jobs) < self._most and len(self._cores.free) >= self._claim(run)
+
+    def _claim(self, run: SuiteRun) -> int:
+        """The cores for an evaluation: as many as it has threads."""
+        return min(self._threads(run), self._all)
 
     def _threads(self, run: SuiteRun) -> int:
         """As many as learned, or one: not the free cores of the moment, on which the last bit of a sum could depend."""
         return _GPU_THREADS if self._on_gpu else self._configs[run.kind].hardware.num_threads or 1
 
-    def _start(self, run: SuiteRun, shares: tuple[int, ...]) -> None:
+    def _start(self, run: SuiteRun) -> None:
         label = f"[{self._todo.index(run) + 1}/{len(self._todo)}] evaluation of {run.name}"
         levels = "both" if len(_levels(self._configs[run.kind], run.game)) > 1 else "train"
         command = ["evaluate", "--checkpoint", str(run.final_checkpoint), "--levels", levels]
         command += ["--num-episodes", str(self._episodes), "--num-threads", str(self._threads(run))]
-        cores = [core for share in shares for core in self._shares[share]]
+        cores = self._cores.take(run, self._claim(run))
         try:
-            child = Child(command, run.log, cores if len(shares) < len(self._shares) else ())
+            child = Child(command, run.log, cores if self._claim(run) < self._all else ())
         except ResourceError as error:
+            self._cores.leave(run)
             self._fail(run, label, str(error))
             return
-        self._jobs.append(_Job(run, child, shares, label))
+        self._jobs.append(_Job(run, child, label))
 
     def _take_result(self, job: _Job) -> None:
         """Say how an evaluation ended; one that was interrupted is done when the suite is continued."""

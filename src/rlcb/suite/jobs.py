@@ -174,6 +174,34 @@ def _need(suite: Suite, kind: Kind, cores: int) -> int:
 # Room
 
 
+class CorePool:
+    """Cores in shares: which of them the runs under way have."""
+
+    def __init__(self, shares: Shares):
+        self._shares = shares
+        self._taken: dict[SuiteRun, list[int]] = {}  # numbers of shares
+
+    @property
+    def holders(self) -> list[SuiteRun]:
+        """The runs that have cores."""
+        return list(self._taken)
+
+    @property
+    def free(self) -> list[int]:
+        """The numbers of the shares that nobody has."""
+        used = {share for shares in self._taken.values() for share in shares}
+        return [share for share in range(len(self._shares)) if share not in used]
+
+    def take(self, run: SuiteRun, count: int) -> tuple[int, ...]:
+        """The cores of so many free shares, which are the run's own until it leaves; there must be as many."""
+        self._taken[run] = self.free[:count]
+        return tuple(core for share in self._taken[run] for core in self._shares[share])
+
+    def leave(self, run: SuiteRun) -> None:
+        """A run has ended."""
+        del self._taken[run]
+
+
 class Room:
     """The cores and the memory that the runs under way have."""
 
@@ -183,33 +211,31 @@ class Room:
         self.shortage = ""  # why a run has to wait for memory, once one had to
         self._suite, self._available = suite, available
         self._at_first = available() if plan.count > 1 else 0
-        self._taken: dict[SuiteRun, list[int]] = {}  # numbers of shares
+        self._cores = CorePool(plan.shares)
         self._memory: dict[tuple[Kind, str], int] = {}  # of a run of a kind and a game
 
     def take(self, run: SuiteRun) -> tuple[int, ...]:
         """The cores for a run, which are its own until it leaves; none where there is no room for it now."""
-        used = {share for shares in self._taken.values() for share in shares}
-        free = [share for share in range(len(self.plan.shares)) if share not in used]
-        claim = self.plan.claims[run.kind]
-        if len(self._taken) >= self.plan.count or len(free) < claim or not self._has_memory(run):
+        cores, claim = self._cores, self.plan.claims[run.kind]
+        if len(cores.holders) >= self.plan.count or len(cores.free) < claim or not self._has_memory(run):
             return ()
-        self._taken[run] = free[:claim]
-        return tuple(core for share in free[:claim] for core in self.plan.shares[share])
+        return cores.take(run, claim)
 
     def leave(self, run: SuiteRun) -> None:
         """A run has ended."""
-        del self._taken[run]
+        self._cores.leave(run)
 
     def _has_memory(self, run: SuiteRun) -> bool:
         """Whether a run's memory can be had beside the others'; a run that is alone is not asked for it."""
-        if not self._taken:
+        others = self._cores.holders
+        if not others:
             return True
         own = self._expected(run)
-        together, free = own + sum(map(self._expected, self._taken)), self._available()
+        together, free = own + sum(map(self._expected, others)), self._available()
         if own <= free and together <= self._at_first:
             return True
         self.shortage = self.shortage or (
-            f"Memory: {len(self._taken) + 1} runs at a time would take about {together / _MB:,.0f} MB; "
+            f"Memory: {len(others) + 1} runs at a time would take about {together / _MB:,.0f} MB; "
             f"{self._at_first / _MB:,.0f} MB were free before the first run, {free / _MB:,.0f} MB are now: "
             "runs wait for others to end"
         )
