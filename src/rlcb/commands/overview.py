@@ -38,6 +38,10 @@ VERBS = {
         "look", "compare runs: metrics over seeds, tests of pairs, a verdict",
         "rlcb compare benchmarks/sequential benchmarks/parallel",
     ),
+    "import": Verb(
+        "look", "read runs of Stable-Baselines3, CleanRL, RLlib or any TensorBoard log, to compare with",
+        "rlcb import sb3_logs --game CartPole-v1",
+    ),
     "doctor": Verb("check", "check the installation: what is there, what is missing, how to get it", "rlcb doctor"),
     "completion": Verb(
         "check", "print a script that completes commands in bash, zsh or fish", 'eval "$(rlcb completion bash)"'

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 
+from rlcb.analysis.external.judged import takes_part
 from rlcb.analysis.grouping import setting_text
 from rlcb.analysis.metrics import METRIC
 from rlcb.analysis.records import NOT_SHOWN, ComparableSet, Comparison, Group, MachineTable, Pair
@@ -181,7 +182,7 @@ def winner_table(one: ComparableSet) -> Table:
 
 
 def _best(one: ComparableSet, metric: str) -> Group | None:
-    means = [(group.metrics[metric].mean, group) for group in one.measured]
+    means = [(group.metrics[metric].mean, group) for group in one.measured if takes_part(group, metric)]
     known = [(mean if METRIC[metric].higher_is_better else -mean, group) for mean, group in means if mean is not None]
     return max(known, key=lambda item: item[0])[1] if known else None
 
@@ -189,7 +190,9 @@ def _best(one: ComparableSet, metric: str) -> Group | None:
 def _winner(one: ComparableSet, metric: str) -> Cell:
     """The winner on a metric, or why there is none."""
     best = _best(one, metric)
-    pairs = [pair for pair in one.pairs if best and pair.metric == metric and best.label in (pair.first, pair.second)]
+    judged = {group.label for group in one.measured if takes_part(group, metric)}
+    pairs = [pair for pair in one.pairs if pair.metric == metric and {pair.first, pair.second} <= judged]
+    pairs = [pair for pair in pairs if best and best.label in (pair.first, pair.second)]
     if not best or not pairs:
         return Cell("n/a (nothing to compare)")
     if all(pair.winner == best.label for pair in pairs):
