@@ -81,7 +81,7 @@ def _unknown(log: Log, labels: Labels) -> dict[str, str]:
         "machine": _NOT_RECORDED,
         "disturbance": _NOT_RECORDED,
         "memory": _NOT_RECORDED,
-        "settings": "the files hold results, not how they came about",
+        "settings": "not read: those of other programs mean other things",
         "budget": "whether the run has ended is not in the files",
     }
     if labels.game and env_names(labels.game)[1] and labels.distribution_mode is None:

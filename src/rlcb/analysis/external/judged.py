@@ -6,6 +6,7 @@ from rlcb.analysis.metrics import METRIC, OF_SPEED
 from rlcb.analysis.records import ComparableSet, Group
 
 _JUDGED = "reward_at_equal_steps"
+_SHORT = 0.9  # of the steps of our runs: a run that ended before that is worth a note
 
 
 def own_groups(one: ComparableSet) -> ComparableSet:
@@ -44,6 +45,14 @@ def _unknown_of(group: Group, metric: str) -> str:
 def external_notes(one: ComparableSet) -> list[str]:
     """Where each external group comes from, how its rewards are smoothed and what is not known of it."""
     notes = []
+    ends = [(run.metrics.total_timesteps or 0.0, group) for group in one.measured for run in group.runs]
+    first, shortest = min(ends, key=lambda item: item[0], default=(0.0, None))
+    others = [end for end, group in ends if not group.external]
+    if shortest and shortest.external and others and first < _SHORT * min(others):
+        notes.append(
+            f"{shortest.label} ended at {first:,.0f} steps, so rewards at equal steps are those at this early point; "
+            "without it they are compared later"
+        )
     for group in one.measured:
         origin = group.external
         if origin:

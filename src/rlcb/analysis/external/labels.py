@@ -41,14 +41,14 @@ def complete(given: Labels, log: Log, path: Path) -> Labels:
     algorithm, game, seed = given.algorithm, given.game, given.seed
     if algorithm is None:
         algorithm = _algorithm(log.hints.get("algorithm", "")) or _first(_algorithm, names)
-        _note(guessed, "algorithm", algorithm, "algorithm" in log.hints, log)
+        _note(guessed, "algorithm", algorithm, "algorithm" in log.hints)
     if game is None:
         game = log.hints.get("env") or _first(_game, names)
-        _note(guessed, "game", game, "env" in log.hints, log)
+        _note(guessed, "game", game, "env" in log.hints)
     if seed is None:
         said = log.hints.get("seed", "")
         seed = int(said) if said.isdecimal() and len(said) < 10 else _first(_seed, names)
-        _note(guessed, "seed", seed, said.isdecimal(), log)
+        _note(guessed, "seed", seed, said.isdecimal())
     name = given.name
     if name is None:
         name = " ".join([_SHORT.get(log.program, log.program), *([algorithm.upper()] if algorithm else [])])
@@ -58,9 +58,9 @@ def complete(given: Labels, log: Log, path: Path) -> Labels:
     return replace(given, name=plain(name), algorithm=algorithm, game=shown, seed=seed, guessed=guessed)
 
 
-def _note(guessed: dict[str, str], what: str, value: object, in_file: bool, log: Log) -> None:
+def _note(guessed: dict[str, str], what: str, value: object, in_file: bool) -> None:
     if value is not None:
-        guessed[what] = f"the {log.format}" if in_file else "names of folders"
+        guessed[what] = "its files" if in_file else "names of folders"
 
 
 def _first(reader: Callable[[str], Found | None], names: Iterable[str]) -> Found | None:

@@ -65,6 +65,8 @@ OF_TABLES = (
 
 def choose(known: Sequence[Mapping], names: Collection[str], where: Path, given: Mapping | None) -> Mapping:
     """The mapping that fits the names in a log; UsageError lists the names if none does."""
+    if not names:
+        raise UsageError(f"{where}: holds no number yet")
     if given is not None:
         missing = [name for name in given.to_dict().values() if name not in names]
         if missing:
@@ -80,8 +82,6 @@ def choose(known: Sequence[Mapping], names: Collection[str], where: Path, given:
 
 
 def _there(names: Collection[str]) -> str:
-    if not names:
-        return "it holds no numbers"
     shown = [plain(name) for name in sorted(names)[:_MOST_NAMED]]
     return f"it holds {', '.join(shown)}" + (f" and {len(names) - len(shown)} more" if len(names) > len(shown) else "")
 

@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from rlcb.analysis.external.beside import settings_beside
 from rlcb.analysis.external.log import Log
 from rlcb.analysis.external.mapping import OF_TABLES, Mapping, choose
-from rlcb.analysis.untrusted import number, parse_lines, plain, read_object
+from rlcb.analysis.untrusted import number, parse_lines
 from rlcb.errors import UsageError
 from rlcb.files import open_regular
 
@@ -60,7 +61,7 @@ def read_progress(file: Path, given: Mapping | None) -> Log:
         mapping=mapping.to_dict(),
         averaged=mapping.averaged,
         window=mapping.window,
-        hints=_settings(file.parent),
+        hints=settings_beside(file.parent),
         problems=tuple(problems),
     )
 
@@ -120,14 +121,3 @@ def _cell(text: str) -> float | None:
         return number(float(text))
     except ValueError:
         return None
-
-
-def _settings(folder: Path) -> dict[str, str]:
-    """Environment and seed from RLlib's params.json beside the results."""
-    try:
-        params = read_object(folder / "params.json")
-    except UsageError:
-        return {}  # the labels are then guessed from names, or unknown
-    seed = params.get("seed")
-    hints = {"env": plain(params.get("env")), "seed": "" if seed is None else str(seed)}
-    return {name: text for name, text in hints.items() if text}

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from rlcb.analysis.external.beside import settings_beside
 from rlcb.analysis.external.log import Log
 from rlcb.analysis.external.mapping import OF_EVENTS, Mapping, choose
 from rlcb.analysis.external.tfevents import Events, Series, is_events, read_events
@@ -48,7 +49,7 @@ def read_tensorboard(files: Sequence[Path], given: Mapping | None) -> Log:
         mapping=described | mapping.to_dict(),
         averaged=mapping.averaged,
         window=mapping.window,
-        hints=hints,
+        hints=settings_beside(files[0].parent) | hints,
         problems=tuple(problems),
     )
 
