@@ -187,7 +187,7 @@ def test_a_mapping_names_tags_or_columns(tmp_path: Path) -> None:
     file.write_text("program: Mine\nreward: train/return\nrewards: averages\nwindow: 100\nstep: train/frames\n")
     source = source_at(tmp_path / "CartPole-v1_seed3")
     assert source
-    with pytest.raises(UsageError, match="--mapping FILE; it holds train/frames, train/return$"):
+    with pytest.raises(UsageError, match=r"--mapping FILE; it holds train/frames, train/return$"):
         convert(source, Labels())
     run = run_of(source.path, *convert(source, Labels(), read_mapping(file)))
     assert run.label == "Mine (external)"
