@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rlcb.announce import print_banner, print_plan
+from rlcb.config.division import division_note
 from rlcb.config.gpu_plan import refuse_misplaced
-from rlcb.config.load import default_output, division_note
+from rlcb.config.load import default_output
 from rlcb.config.plan import Plan, make_plan
 from rlcb.config.precision import with_precision
 from rlcb.config.registry import ALGORITHMS

@@ -34,7 +34,7 @@ def add_keys(
 
     Without an algorithm the keys of all are described, each with the algorithms that have it where not all do.
     """
-    from rlcb.config.schema import GROUPS
+    from rlcb.config.section import GROUPS
     from rlcb.config.values import metavar_of
 
     known, keys = _described(algorithm), set(keys)

@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
+from rlcb.config.division import largest_division
 from rlcb.config.gpu_plan import actor_choices, env_threads, gpu_choices, most_actors, placed
-from rlcb.config.load import build_config, largest_division
+from rlcb.config.load import build_config
 from rlcb.config.registry import ALGORITHMS
 from rlcb.config.schema import Config
 from rlcb.disturbance.verdict import AGAIN, Disturbance

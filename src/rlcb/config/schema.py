@@ -3,11 +3,12 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, Field
 from pydantic.fields import FieldInfo
 
 from rlcb import networks
 from rlcb.config.registry import ALGORITHMS, DEFAULT_ALGORITHM, EXECUTIONS, VARIANT_NAME, Execution
+from rlcb.config.section import Section, Whole, setting
 from rlcb.config.values import MOST_HOURS, Hours
 from rlcb.config.yaml_file import dump_yaml
 
@@ -16,29 +17,7 @@ if TYPE_CHECKING:
 else:
     _Network = Literal["auto", *networks.NAMES]
 
-# YAML reads 25e6 as a float; here it is a count.
-Whole = BeforeValidator(lambda value: int(value) if isinstance(value, float) and value.is_integer() else value)
 _Int = Annotated[int, Whole]
-
-
-# The groups of flags in help, in their order.
-GROUPS = ("what to train on", "length", "algorithm", "network", "parallel", "hardware", "logging and files")
-
-
-def setting(default: Any, description: str, metavar: str = "", group: str = "", **limits: Any) -> Any:
-    """A key's default, what it means, and the limits of its values as pydantic's Field takes them.
-
-    `metavar` stands for its value in help where the type does not tell, `group` is its group if not its section's.
-    """
-    extra = {name: text for name, text in (("metavar", metavar), ("group", group)) if text}
-    return Field(default, description=description, json_schema_extra=dict(extra), **limits)
-
-
-class Section(BaseModel):
-    """A part of a settings file: nothing unknown in it, nothing converted, nothing changed later."""
-
-    group: ClassVar[str] = "algorithm"  # one of GROUPS: where help lists its keys
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
 
 
 class EnvConfig(Section):

@@ -5,7 +5,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from rlcb.config.load import Given, build_config, default_file, default_output
+from rlcb.config.division import Given
+from rlcb.config.load import build_config, default_file, default_output
 from rlcb.config.registry import ALGORITHMS, CLUSTER_KEYS, RESUMABLE_KEYS
 from rlcb.config.schema import Config, ParallelConfig, fields
 from rlcb.console import note

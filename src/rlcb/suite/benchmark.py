@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager, closing, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlcb.config.load import Given
+from rlcb.config.division import Given
 from rlcb.config.plan import decided
 from rlcb.config.precision import with_precision
 from rlcb.config.registry import Kind

@@ -7,9 +7,11 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, ValidationError
 
-from rlcb.config.load import Given, division_note, meant
+from rlcb.config.division import Given, division_note
+from rlcb.config.load import meant
 from rlcb.config.registry import ALGORITHMS, CLUSTER_KEYS, DEFAULT_ALGORITHM, MODES, Kind
-from rlcb.config.schema import Config, Section, Whole, setting
+from rlcb.config.schema import Config
+from rlcb.config.section import Section, Whole, setting
 from rlcb.config.values import HOURS, MOST_HOURS, Hours
 from rlcb.config.variants import CONFIG, crossed, kinds_of
 from rlcb.config.yaml_file import read_yaml
