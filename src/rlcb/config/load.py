@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from rlcb.config.division import Given, Sources, check_batches, divided_evenly, gives_share
 from rlcb.config.keys import not_of, owners
+from rlcb.config.own_modules import imported, joined_imports, with_imports
 from rlcb.config.registry import ALGORITHMS, DEFAULT_ALGORITHM
 from rlcb.config.schema import Config, EnvConfig, fields
 from rlcb.config.values import allowed_values
@@ -55,12 +56,12 @@ def build_config(
         values |= keys
     source = Sources(home)
     for file, content in _files(path) if path else ():
-        _apply_file(_keys_of(file, content, algorithm, home), values, source)
+        _apply_file(with_imports(_keys_of(file, content, algorithm, home)), values, source)
     for key, (flag, _) in overrides.items():
         if key not in home:
             raise UsageError(f"{flag}: {not_of(algorithm, key)}")
     source.total_is_kept = "num_workers" in overrides and not gives_share(overrides)
-    _apply(overrides, values, source)
+    _apply(with_imports(overrides), values, source)
     sections: dict[str, dict[str, Any]] = {"training": dict(ALGORITHMS[algorithm].training)}
     for key, value in values.items():
         sections.setdefault(home[key], {})[key] = value
@@ -132,7 +133,8 @@ def _apply(given: Given, values: dict[str, Any], source: Sources) -> None:
         source["num_envs"] = source.pop("num_envs_per_worker", "parallel.num_envs_per_worker")
         del values["num_envs_per_worker"]
     for key, (place, value) in given.items():
-        values[key], source[key] = value, place
+        more = joined_imports(values.get(key), value, place, source) if key == "imports" else value
+        values[key], source[key] = more, place
     if gives_share(given) and "num_envs" not in given:  # the total follows from it
         source.pop("num_envs", None)
         values.pop("num_envs", None)
@@ -169,6 +171,7 @@ def _first_problem(error: ValidationError, source: Sources, algorithm: str) -> U
 
 def _checked(config: Config, source: Sources) -> Config:
     """The configuration with the environment's full name, once everything in it is known to fit together."""
+    config = imported(config, source)
     try:
         name = canonical_env_name(config.env.name)
     except UsageError as error:

@@ -11,11 +11,13 @@ from rlcb.config.registry import ALGORITHMS, DEFAULT_ALGORITHM, EXECUTIONS, VARI
 from rlcb.config.section import Section, Whole, setting
 from rlcb.config.values import MOST_HOURS, Hours
 from rlcb.config.yaml_file import dump_yaml
+from rlcb.envs.own_code import MODULE_NAME, module_of
 
+_OWN = f"^{MODULE_NAME}:[A-Za-z_]\\w*$"  # module:Class
 if TYPE_CHECKING:
     _Network = str
 else:
-    _Network = Literal["auto", *networks.NAMES]
+    _Network = Literal["auto", *networks.NAMES] | Annotated[str, Field(pattern=_OWN)]
 
 _Int = Annotated[int, Whole]
 
@@ -25,6 +27,9 @@ class EnvConfig(Section):
 
     group: ClassVar[str] = "what to train on"
     name: str = setting("procgen-coinrun-v0", "environment: a Procgen game (coinrun) or a Gymnasium id", metavar="ENV")
+    imports: list[Annotated[str, Field(pattern=f"^{MODULE_NAME}$")]] = setting(
+        [], "a module of yours to import, in every process; can be given several times", metavar="MODULE"
+    )
     num_envs: _Int = setting(32, "number of environments stepped together", ge=1, le=16384)
     seed: _Int = setting(42, "random seed", ge=0, le=2**31 - 1)
     distribution_mode: Literal["easy", "hard", "extreme", "memory"] = setting(
@@ -98,7 +103,9 @@ class TrainingConfig(Section):
         0.95, "GAE lambda (V-trace's in IMPALA): 0 for one-step targets, 1 for full returns", ge=0, le=1
     )
     network: _Network = setting(
-        "auto", "policy and value network; auto: nature for images, mlp for vectors", group="network"
+        "auto",
+        "policy and value network; auto: nature for images, mlp for vectors; module:Class: your own",
+        group="network",
     )
     normalize_rewards: bool = setting(True, "divide rewards by the standard deviation of the discounted return")
     reward_norm_gamma: float | None = setting(
@@ -200,6 +207,12 @@ class Config(Section):
     hardware: HardwareConfig = HardwareConfig()
 
     @property
+    def modules(self) -> list[str]:
+        """The user's own modules that every process of the run imports."""
+        network = module_of(self.training.network)
+        return [*self.env.imports, *([network] if network and network not in self.env.imports else [])]
+
+    @property
     def rollout_size(self) -> int:
         """Environment steps per update."""
         return self.env.num_envs * self.training.n_steps
@@ -241,7 +254,8 @@ class Config(Section):
         everything = self.model_dump(mode="json")
         used: dict[str, dict[str, Any]] = {}
         for section, key, _ in fields(self.algorithm):
-            used.setdefault(section, {})[key] = everything[section][key]
+            if key != "imports" or self.env.imports:  # files of runs without are what they were before there were any
+                used.setdefault(section, {})[key] = everything[section][key]
         return used
 
     def to_yaml(self) -> str:
