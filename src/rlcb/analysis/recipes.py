@@ -111,7 +111,9 @@ def _values(one: ComparableSet, kind: tuple[str, str], metric: str) -> dict[str,
 
 def _value(run: Run, metric: str, seconds: float) -> float | None:
     """The late reward of a run, or what it had reached after so many seconds."""
-    return run.metrics.late_reward if metric == LATE else value_at(run.history.time, run.history.reward, seconds)
+    return (
+        run.metrics.late_reward if metric == LATE else value_at(run.history.time, run.history.settled_reward, seconds)
+    )
 
 
 def _why_not(

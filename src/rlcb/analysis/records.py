@@ -11,6 +11,7 @@ import numpy as np
 from rlcb.analysis.game_records import GameScores, GameValue
 from rlcb.analysis.recipe_records import RecipeRanking
 from rlcb.analysis.run import Run, Task
+from rlcb.analysis.speed import Speed
 from rlcb.analysis.statistics import Curve, Interval, Summary
 
 NOT_SHOWN = "no difference shown"  # the verdict on a pair whose difference may be due to chance
@@ -28,6 +29,7 @@ class Speedup:
     baseline_cores: int | None
     efficiency: float | None  # speed-up per core, relative to the baseline's
     unequal_work: str  # where the baseline's work is another; empty where it is not
+    interval_over: str = "seeds"  # or blocks: within the runs
 
     @property
     def over(self) -> str:
@@ -54,6 +56,7 @@ class Group:
     speedup: Speedup | None
     time_shares: dict[str, float]
     curves: dict[str, Curve]  # reward_steps, reward_hours, fps_hours, policy_loss_steps, steps_hours
+    speeds: tuple[Speed, ...] = ()  # of its runs that were not disturbed, of all where each was
 
     @property
     def valid(self) -> bool:
@@ -102,6 +105,7 @@ class Pair:
     effect: float | None = None  # Hedges' g
     winner: str | None = None
     verdict: str = ""
+    interval_over: str = "seeds"  # or blocks: within the runs
 
     def other(self, label: str) -> str:
         """The group of the pair that has not this name."""
