@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from rlcb.analysis.advice import advise
 from rlcb.analysis.game_text import verdict_over_games
 from rlcb.analysis.games import scores_over_games
 from rlcb.analysis.grouping import (
@@ -104,7 +105,7 @@ def _concluded(one: ComparableSet, sets: Sequence[ComparableSet]) -> ComparableS
     groups = tuple(replace(group, speedup=_speedup(group, _baselines(group, one, sets))) for group in one.groups)
     made = replace(one, groups=groups)
     made = replace(made, notes=notes_on(made))
-    return replace(made, verdict=verdict_on(made))
+    return replace(made, verdict=verdict_on(made), advice=advise(made))
 
 
 def _across_machines(sets: Sequence[ComparableSet]) -> tuple[MachineTable, ...]:

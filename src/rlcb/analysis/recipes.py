@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from rlcb.analysis.aggregates import normalized
+from rlcb.analysis.best import listed
 from rlcb.analysis.game_records import LATE
 from rlcb.analysis.games import limits_of
 from rlcb.analysis.grouping import setting_text
@@ -15,7 +16,7 @@ from rlcb.analysis.recipe_records import EQUAL_TIME, Recipe, RecipeRanking
 from rlcb.analysis.records import ComparableSet, Group
 from rlcb.analysis.run import Run
 from rlcb.analysis.statistics import LEVEL, Array, holm, value_at, welch_over_strata
-from rlcb.analysis.text import counted, interval_text, listed
+from rlcb.analysis.text import counted, interval_text
 from rlcb.analysis.untrusted import plain
 
 BASE = "base"  # the name of the variant that others are described against

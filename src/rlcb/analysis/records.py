@@ -113,6 +113,27 @@ class Pair:
 
 
 @dataclass(frozen=True)
+class Card:
+    """The best group by one criterion; or, without a group, the criteria by which none is judged."""
+
+    metric: str  # empty where none is judged
+    title: str
+    group: str
+    value: str
+    interval: str  # of the value; empty where there is none
+    certainty: str  # over whom its lead is established, and who is left out
+
+
+@dataclass(frozen=True)
+class Advice:
+    """Which group to use, in a sentence, and the best by each criterion."""
+
+    group: str
+    text: str
+    cards: tuple[Card, ...] = ()
+
+
+@dataclass(frozen=True)
 class Excluded:
     """A run that is not compared with the main set, and why."""
 
@@ -134,6 +155,7 @@ class ComparableSet(Task):
     variants: dict[str, dict[str, Any]]  # name of a variant's group → settings in which it differs from others
     notes: tuple[str, ...] = ()
     verdict: str = ""
+    advice: Advice | None = None
 
     @property
     def measured(self) -> list[Group]:
@@ -203,6 +225,11 @@ class Comparison:
         """Whether a set is the main one, or differs from it in nothing but its game."""
         scores = self.scores_of(one)
         return one is self.sets[0] or (scores is not None and scores is self.scores_of(self.sets[0]))
+
+    @property
+    def advice(self) -> Advice | None:
+        """The advice that the main set allows; None for several games, which the verdict is about together."""
+        return None if self.scores_of(self.sets[0]) else self.sets[0].advice
 
     def places(self) -> dict[str, tuple[int, str]]:
         """The number of each run's set, from 1, and its group, by its name; without runs that only repeat another."""
