@@ -97,6 +97,7 @@ class Run:
     history: History
     evaluations: Evaluations
     problems: tuple[str, ...]  # what was wrong with its files
+    energy_unknown: str = ""  # why the power of its machine's processors is not known, where that is recorded
 
     @property
     def label(self) -> str:

@@ -106,6 +106,14 @@ def untested_text(pairs: Sequence[Pair]) -> str:
     return "; ".join(reasons[:_MOST_REASONS] + more)
 
 
+def energy_unknown(one: ComparableSet) -> str:
+    """Why the energy of none of a set's runs is known; empty where it is, or no reason is recorded."""
+    runs = [run for group in one.measured for run in group.runs]
+    reasons = dict.fromkeys(run.energy_unknown for run in runs if run.energy_unknown)
+    known = any(run.metrics.processor_watts is not None for run in runs)
+    return "" if known or not reasons else next(iter(reasons))
+
+
 def efficiency_text(found: Speedup | None) -> str:
     """Speed-up per core in percent, with the cores that it is computed from."""
     if found is None:

@@ -12,6 +12,7 @@ from rlcb.analysis.grouping import setting_text
 from rlcb.analysis.records import Card
 from rlcb.analysis.text import (
     efficiency_text,
+    energy_unknown,
     interval_text,
     mean_and_deviation,
     metric_title,
@@ -119,7 +120,7 @@ def render(template: str, **values: Any) -> str:
         keep_trailing_newline=True,
     )
     templates.filters |= {"number": number_text, "interval": interval_text, "mean_and_deviation": mean_and_deviation}
-    templates.filters |= {"untested": untested_text}
+    templates.filters |= {"untested": untested_text, "energy_unknown": energy_unknown}
     templates.filters |= {"efficiency": efficiency_text, "metric_title": metric_title, "setting": setting_text}
     templates.filters |= {"inline": _inline, "line": _line, "fenced": _fenced, "summary": _summary}
     return templates.get_template(template).render(**values)

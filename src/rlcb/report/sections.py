@@ -19,6 +19,7 @@ from rlcb.analysis.text import counted, number_text, with_minus
 from rlcb.analysis.unjudged import disturbed_text
 from rlcb.analysis.untrusted import number, plain, section
 from rlcb.report import tables
+from rlcb.report.costs import cost_blocks
 from rlcb.report.document import Block, Cards, Cell, Document, Row, Section, Table, Text, make_table
 from rlcb.report.figures import SetPictures
 from rlcb.report.games import game_sections
@@ -127,6 +128,7 @@ def _set_sections(
         ("Learning curves", "curves", pictures.learning() if pictures else ()),
         ("Speed", "speed", pictures.fps() if pictures else ()),
         ("Where the time went", "time", pictures.time() if pictures else ()),
+        ("Cost", "cost", cost_blocks(one)),
         ("Evaluation and generalisation gap", "evaluation", evaluation),
         ("All pairs", "pairs", [tables.pair_table(one, most_pairs)]),
         ("Time to reward", "reaching", [tables.reaching_table(one)]),

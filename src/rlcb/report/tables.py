@@ -62,7 +62,7 @@ def summary_table(one: ComparableSet) -> Table:
     caption += "".join(_GPU[name] for name in gpu)
     if evaluated:
         caption += f" Evaluation with {one.evaluation_policy} actions."
-    return _group_table(caption, one, columns)
+    return group_table(caption, one, columns)
 
 
 def evaluation_table(one: ComparableSet) -> Table:
@@ -71,7 +71,7 @@ def evaluation_table(one: ComparableSet) -> Table:
     columns |= dict(zip(("Training levels", "Unseen levels", "Gap"), _EVALUATION, strict=True))
     columns |= {title: name for title, name in _LENGTHS.items() if any(group.metrics[name].n for group in one.groups)}
     caption = f"Mean reward per episode of the trained policies, {one.evaluation_policy} actions, with 95 % intervals "
-    return _group_table(caption + "over seeds. Gap: training minus unseen levels, seed by seed.", one, columns)
+    return group_table(caption + "over seeds. Gap: training minus unseen levels, seed by seed.", one, columns)
 
 
 def reaching_table(one: ComparableSet) -> Block:
@@ -84,7 +84,7 @@ def reaching_table(one: ComparableSet) -> Block:
         "Hours": "hours_to_reward",
     }
     caption = f"To a mean reward of {one.threshold:.2f} over 100 episodes. A mean is given only where all seeds got "
-    return _group_table(caption + "there: leaving out those that did not would flatter.", one, columns)
+    return group_table(caption + "there: leaving out those that did not would flatter.", one, columns)
 
 
 def difference_blocks(one: ComparableSet) -> Iterator[Block]:
@@ -247,7 +247,7 @@ def _pair_row(pair: Pair) -> Row:
     }
 
 
-def _group_table(caption: str, one: ComparableSet, columns: Columns) -> Table:
+def group_table(caption: str, one: ComparableSet, columns: Columns) -> Table:
     """A row for each group."""
     rows = []
     for group in one.groups:
