@@ -7,6 +7,8 @@ from rlcb.analysis.records import NOT_SHOWN, ComparableSet, Group, Pair
 
 _WORDS = dict(enumerate(["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"], start=1))
 
+_MOST_NAMED = 2  # groups that are left out for the same reason
+
 
 def listed(names: Sequence[str]) -> str:
     """Names as in a sentence: a, b and c."""
@@ -48,7 +50,7 @@ def left_out(groups: Sequence[Group], metric: str) -> str:
     found = []
     for why, labels in reasons.items():
         several = why.replace("was ", "were ") if len(labels) > 1 else why
-        names = f"all {len(labels)} groups" if len(labels) == len(groups) > 1 else some(labels, len(groups))
+        names = listed(labels) if len(labels) <= _MOST_NAMED else f"{len(labels)} of {len(groups)} groups"
         found.append(f"{names} ({several})")
     return ", ".join(found)
 
@@ -84,7 +86,7 @@ def why_untested(pair: Pair) -> str:
 
 def some(labels: Sequence[str], others: int) -> str:
     """Few other groups by name, many by number."""
-    if others <= 3 or len(labels) == 1:
+    if others <= 3:
         return listed(labels)
     total = _WORDS.get(others, str(others))
     if len(labels) == others:

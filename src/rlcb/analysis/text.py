@@ -147,7 +147,7 @@ def verdict_on(one: ComparableSet) -> str:
     else:
         sentences += [_on_speed(one, groups), _on_metric(one, groups, reward)]
     sentences += [_on_speedup(group) for group in groups if group.speedup and group.speedup.machine]
-    caveats = (_caveat(groups), _unequal(groups))
+    caveats = (_caveat(one, groups), _unequal(groups))
     return " ".join([*sentences, *(caveat for caveat in caveats if caveat)])
 
 
@@ -203,7 +203,7 @@ def _why_untested(best: Group, other: Group, pair: Pair) -> str:
     return why_untested(pair)
 
 
-def _caveat(groups: Sequence[Group]) -> str:
+def _caveat(one: ComparableSet, groups: Sequence[Group]) -> str:
     """The most important limitation of what the set shows, empty if there is none."""
     invalid = [group.label for group in groups if not group.valid]
     if invalid:
@@ -212,7 +212,8 @@ def _caveat(groups: Sequence[Group]) -> str:
     if failed:
         return f"A seed failed in {listed(failed)}, so its figures speak for the others only."
     if max(len(group.runs) for group in groups) == 1:
-        return "With one seed each, differences in reward cannot be told from chance; speed is judged within the runs."
+        speed = "; speed is judged within the runs" if any(pair.interval_over == "blocks" for pair in one.pairs) else ""
+        return f"With one seed each, differences in reward cannot be told from chance{speed}."
     return ""
 
 
