@@ -9,6 +9,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from rlcb.config.keys import not_of, owners
+from rlcb.config.named import base_of
 from rlcb.config.registry import ALGORITHMS, DEFAULT_ALGORITHM
 from rlcb.config.schema import Config, EnvConfig, fields
 from rlcb.config.values import allowed_values
@@ -44,12 +45,6 @@ class _Sources(dict[str, str]):
     def error(self, key: str, problem: str) -> UsageError:
         """What is wrong with a key's value, in a line that begins with where it was given."""
         return UsageError(f"{self[key]}: {problem}")
-
-
-def default_file(algorithm: str, mode: str) -> Path | None:
-    """The file that a command takes its configuration from where none is named; None: there is none here."""
-    file = Path("config") / f"{algorithm}_{mode}.yaml"
-    return file if os.path.lexists(file) else None
 
 
 def default_output(algorithm: str, mode: str) -> Path:
@@ -98,8 +93,9 @@ def _files(path: Path) -> list[tuple[Path, dict[str, Any]]]:
         if base is None:
             return files
         if not isinstance(base, str) or Path(base).is_absolute():
-            raise UsageError(f"{path}: base: {base!r} is not valid; must be a file's path relative to this file")
-        above = path.parent / base
+            valid = "a name that `rlcb configs` lists, or a file's path relative to this file"
+            raise UsageError(f"{path}: base: {base!r} is not valid; must be {valid}")
+        above = base_of(path, base)
         if not os.path.isfile(above):  # unlike Path.is_file never raises
             raise UsageError(f"{path}: base: there is no file {above}")
         if any(above.samefile(file) for file, _ in files):
