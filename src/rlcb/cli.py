@@ -26,6 +26,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "limits": limits_verb,
         "status": status_verb,
         "compare": compare_verb,
+        "configs": configs_verb,
         "doctor": doctor,
         "completion": completion_verb,
     }
@@ -155,6 +156,15 @@ def benchmark_verb(argv: Sequence[str]) -> int:
     values = {k: [parse_scalar(one) for one in v] if isinstance(v, list) else parse_scalar(v) for k, v in given.items()}
     flags = {key: (flag_of(key), value) for key, value in values.items()}
     return answered(parser.prog, lambda: benchmark(output, file, flags, jobs, dry_run, repeat), prints_result=dry_run)
+
+
+def configs_verb(argv: Sequence[str]) -> int:
+    """`rlcb configs [NAME]`: the configurations and suites of the package."""
+    parser = other.configs_parser()
+    name = parser.parse(argv).name
+    from rlcb.commands.configs import print_configs
+
+    return answered(parser.prog, lambda: print_configs(name), prints_result=True)
 
 
 def doctor(argv: Sequence[str], prog: str = "rlcb doctor") -> int:

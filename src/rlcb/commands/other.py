@@ -1,4 +1,4 @@
-"""The parsers of commands without flags for config keys: evaluate, compare, status, doctor, completion."""
+"""The parsers of commands without flags for config keys: evaluate, compare, status, configs, doctor, completion."""
 
 from pathlib import Path
 
@@ -85,6 +85,15 @@ def compare_script_parser(prog: str) -> Parser:
     add = parser.add_argument_group("output").add_argument
     text = "the picture, .png, .svg or .pdf; comparison_report.txt is written beside it"
     add("--output", type=Path, metavar="FILE", default=Path("comparison.png"), help=text)
+    return parser
+
+
+def configs_parser() -> Parser:
+    """`rlcb configs [NAME]`."""
+    parser = Parser("rlcb configs", summary_of("configs"))
+    parser.usage = "rlcb configs [NAME]"
+    text = "print this configuration or suite; default: list all"
+    parser.add_argument_group("file").add_argument("name", nargs="?", metavar="NAME", help=text)
     return parser
 
 
