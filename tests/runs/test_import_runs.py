@@ -73,7 +73,7 @@ def test_an_import_of_the_same_files_is_replaced_and_any_other_kept(tmp_path: Pa
 
 
 def test_rewards_at_equal_steps_are_judged_and_nothing_that_needs_the_machine_or_the_budget(tmp_path: Path) -> None:
-    ours = own_runs(tmp_path / "ours", name="CartPole-v1", updates=10)
+    ours = own_runs(tmp_path / "ours", name="CartPole-v1", updates=12, num_envs=16, n_steps=64)
     comparison, said = comparison_of(ours, several_seeds(tmp_path / "logs"))
     assert any("external run SB3 PPO: guessed algorithm ppo" in line for line in said)
     (one,) = comparison.sets

@@ -30,6 +30,8 @@ _LONGEST_LINE = 2**20
 _LARGEST_LOG = 4 * 2**30  # bytes of a log that are read
 LARGEST_COLUMNS = 256 * 2**20  # bytes of a metrics.json that are read at once
 
+WINDOW = 100  # episodes that a logged mean is over, once there are so many
+
 Columns = dict[str, Array]  # by the names of the log
 
 
@@ -49,6 +51,15 @@ class History:
 
     def __len__(self) -> int:
         return len(self.step)
+
+    @property
+    def settled_reward(self) -> Array:
+        """The mean rewards that can be compared: NaN until it is known that they are over a full window of episodes.
+
+        Episodes that end early are often the successful, or the unsuccessful ones: a mean over the first of them is
+        not that of the policy. A log that does not count episodes is taken as it is.
+        """
+        return np.where(self.episodes < WINDOW, np.nan, self.reward)
 
 
 def load_history(log: Path, whole: Path) -> tuple[History, list[str]]:

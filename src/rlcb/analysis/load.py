@@ -178,6 +178,7 @@ def load_run(path: Path) -> Run:
         metrics=metrics,
         disturbance=disturbance_of(benchmark if covered else {}),
         memory_measure=measure if measure in MEASURES else "",
+        energy_unknown=plain(section(benchmark, "resource_usage").get("processor_watts_unknown")),
         time_shares=_shares(benchmark if covered else {}, history),
         history=history,
         evaluations=evaluations,

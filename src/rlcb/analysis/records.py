@@ -12,6 +12,7 @@ from rlcb.analysis.external.record import External
 from rlcb.analysis.game_records import GameScores, GameValue
 from rlcb.analysis.recipe_records import RecipeRanking
 from rlcb.analysis.run import Run, Task
+from rlcb.analysis.speed import Speed
 from rlcb.analysis.statistics import Curve, Interval, Summary
 
 NOT_SHOWN = "no difference shown"  # the verdict on a pair whose difference may be due to chance
@@ -29,6 +30,7 @@ class Speedup:
     baseline_cores: int | None
     efficiency: float | None  # speed-up per core, relative to the baseline's
     unequal_work: str  # where the baseline's work is another; empty where it is not
+    interval_over: str = "seeds"  # or blocks: within the runs
 
     @property
     def over(self) -> str:
@@ -55,6 +57,7 @@ class Group:
     speedup: Speedup | None
     time_shares: dict[str, float]
     curves: dict[str, Curve]  # reward_steps, reward_hours, fps_hours, policy_loss_steps, steps_hours
+    speeds: tuple[Speed, ...] = ()  # of its runs that were not disturbed, of all where each was
 
     @property
     def valid(self) -> bool:
@@ -112,10 +115,32 @@ class Pair:
     effect: float | None = None  # Hedges' g
     winner: str | None = None
     verdict: str = ""
+    interval_over: str = "seeds"  # or blocks: within the runs
 
     def other(self, label: str) -> str:
         """The group of the pair that has not this name."""
         return self.second if self.first == label else self.first
+
+
+@dataclass(frozen=True)
+class Card:
+    """The best group by one criterion; or, without a group, the criteria by which none is judged."""
+
+    metric: str  # empty where none is judged
+    title: str
+    group: str
+    value: str
+    interval: str  # of the value; empty where there is none
+    certainty: str  # over whom its lead is established, and who is left out
+
+
+@dataclass(frozen=True)
+class Advice:
+    """Which group to use, in a sentence, and the best by each criterion."""
+
+    group: str
+    text: str
+    cards: tuple[Card, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -140,6 +165,7 @@ class ComparableSet(Task):
     variants: dict[str, dict[str, Any]]  # name of a variant's group → settings in which it differs from others
     notes: tuple[str, ...] = ()
     verdict: str = ""
+    advice: Advice | None = None
 
     @property
     def measured(self) -> list[Group]:
@@ -210,6 +236,11 @@ class Comparison:
         """Whether a set is the main one, or differs from it in nothing but its game."""
         scores = self.scores_of(one)
         return one is self.sets[0] or (scores is not None and scores is self.scores_of(self.sets[0]))
+
+    @property
+    def advice(self) -> Advice | None:
+        """The advice that the main set allows; None for several games, which the verdict is about together."""
+        return None if self.scores_of(self.sets[0]) else self.sets[0].advice
 
     def places(self) -> dict[str, tuple[int, str]]:
         """The number of each run's set, from 1, and its group, by its name; without runs that only repeat another."""

@@ -55,6 +55,7 @@ def commands() -> list[Command]:
         "status": other.status_parser,
         "compare": other.compare_parser,
         "import": other.import_parser,
+        "configs": other.configs_parser,
         "doctor": other.doctor_parser,
         "completion": other.completion_parser,
     }
@@ -87,7 +88,8 @@ def _arguments(parser: Parser) -> Values:
 
 
 def _values(action: argparse.Action) -> Values:
-    """The words of a choice, the names of environments, or files, as the metavar says."""
+    """The words of a choice, names of environments or configurations, or files, as the metavar says."""
+    from rlcb.config.named import configs, suites
     from rlcb.envs.families import GAMES
 
     if action.choices:
@@ -97,7 +99,9 @@ def _values(action: argparse.Action) -> Values:
         return Values(GAMES)
     parts = [part for part in re.split(r"[{},|]", metavar) if part]
     files = next((_FILES[part] for part in parts if part in _FILES), "")
-    return Values(tuple(part for part in parts if not part.isupper()), files)
+    named = {"config": configs(), "suite": suites(), "name": {**configs(), **suites()}}
+    words = tuple(named.get(action.dest, ())) if "NAME" in parts else ()
+    return Values((*words, *(part for part in parts if not part.isupper())), files)
 
 
 def _short(help_text: str) -> str:

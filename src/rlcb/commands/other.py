@@ -1,4 +1,4 @@
-"""The parsers of commands without flags for config keys: evaluate, compare, import, status, doctor, completion."""
+"""The parsers of commands without flags for config keys: evaluate, compare, import, status and so on."""
 
 import argparse
 from pathlib import Path
@@ -27,6 +27,8 @@ def evaluate_parser(prog: str = "rlcb evaluate", universal: bool = True) -> Pars
     add("--deterministic", action="store_true", help="take the most probable action instead of sampling")
     add = parser.add_argument_group("episodes").add_argument
     add("--env", metavar="ENV", help="another environment of the same shape; default the one trained in")
+    text = "a module of yours that the run needs, with its environment or network; can be given several times"
+    add("--import", dest="imports", action="append", default=[], metavar="MODULE", help=text)
     levels = ("train", "unseen", "both")
     add("--levels", choices=levels, default="train", help="Procgen: levels of the training, unseen ones, or both")
     add("--num-episodes", type=whole(1, 10**6), default=100, metavar="N", help="number of episodes")
@@ -121,6 +123,15 @@ def compare_script_parser(prog: str) -> Parser:
     add = parser.add_argument_group("output").add_argument
     text = "the picture, .png, .svg or .pdf; comparison_report.txt is written beside it"
     add("--output", type=Path, metavar="FILE", default=Path("comparison.png"), help=text)
+    return parser
+
+
+def configs_parser() -> Parser:
+    """`rlcb configs [NAME]`."""
+    parser = Parser("rlcb configs", summary_of("configs"))
+    parser.usage = "rlcb configs [NAME]"
+    text = "print this configuration or suite; default: list all"
+    parser.add_argument_group("file").add_argument("name", nargs="?", metavar="NAME", help=text)
     return parser
 
 

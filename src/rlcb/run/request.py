@@ -5,7 +5,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from rlcb.config.load import Given, build_config, default_file, default_output
+from rlcb.config.division import Given
+from rlcb.config.load import build_config, default_output
+from rlcb.config.named import default_file, note_unused
 from rlcb.config.registry import ALGORITHMS, CLUSTER_KEYS, RESUMABLE_KEYS
 from rlcb.config.schema import Config, ParallelConfig, fields
 from rlcb.console import note
@@ -37,7 +39,9 @@ class Request:
 
 def new_config(algorithm: str, mode: str, file: Path | None, overrides: Given) -> Config:
     """The file's configuration, by default that of the algorithm and mode, with the flags on top."""
-    file = file or default_file(algorithm, mode)
+    if file is None:
+        note_unused(algorithm, mode)
+        file = default_file(algorithm, mode)
     return build_config(file, overrides, mode=mode, algorithm=algorithm)
 
 
@@ -55,6 +59,13 @@ def requested_config(request: Request) -> tuple[Config, str]:
     config = new_config(algorithm, mode, request.config_file, changes)
     refuse_workers(mode, request.overrides)
     return config, mode
+
+
+def settings_file(request: Request, algorithm: str, mode: str) -> Path | None:
+    """The file that the settings of a run came from; None: the program's own defaults."""
+    if request.resume:
+        return request.resume / "config.yaml"
+    return request.config_file or default_file(algorithm, mode)
 
 
 def _algorithm_and_mode(request: Request) -> tuple[str, str]:
@@ -88,7 +99,7 @@ def _resumed_config(request: Request, path: Path) -> tuple[Config, str]:
         if given:
             raise UsageError(f"{flag}: not together with --resume, which takes it from the run")
     for key, (flag, _) in request.overrides.items():
-        if key not in RESUMABLE_KEYS:
+        if key not in (*RESUMABLE_KEYS, "network"):
             raise UsageError(f"{flag}: cannot change when a run is resumed; start a new run instead")
     config, before = read_run(path)
     if request.algorithm not in (None, config.algorithm):
@@ -99,6 +110,9 @@ def _resumed_config(request: Request, path: Path) -> tuple[Config, str]:
     mode = request.mode or before
     refuse_missing_mode(config.algorithm, mode)
     changes = dict(request.overrides)
+    flag, network = changes.pop("network", ("", config.training.network))  # its own permits the network's module
+    if network != config.training.network:
+        raise UsageError(f"{flag}: cannot change when a run is resumed; start a new run instead")
     if "num_workers" in changes or mode != before:
         changes["num_envs_per_worker"] = ("--num-workers", None)  # the total stays what it is
     config = build_config(None, changes, base=config, mode=mode)

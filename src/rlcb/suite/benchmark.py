@@ -2,15 +2,17 @@
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, closing, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlcb.config.load import Given
+from rlcb.config.division import Given
 from rlcb.config.plan import decided
 from rlcb.config.precision import with_precision
 from rlcb.config.registry import Kind
 from rlcb.config.schema import Config
 from rlcb.console import clock, filled, warn
+from rlcb.envs.own_code import permitted_flags
 from rlcb.errors import RlcbError, UsageError, WorkersLost
 from rlcb.run.directory import set_aside
 from rlcb.signals import StopRequest
@@ -30,7 +32,7 @@ from rlcb.suite.display import Display
 from rlcb.suite.evaluation import Evaluations
 from rlcb.suite.gpu_sharing import shared_gpu
 from rlcb.suite.jobs import core_shares, with_threads
-from rlcb.suite.settings import WHERE, Suite, build_suite, moved
+from rlcb.suite.settings import IMPORTS, WHERE, Suite, build_suite, moved
 from rlcb.suite.training import Training
 from rlcb.suite.work import Work
 
@@ -57,14 +59,14 @@ def benchmark(
     stop = StopRequest("every run under way finishes its update and saves, then the suite stops")
     stop.install()
     where = {key: flags[key][1] for key in WHERE if key in flags}
-    is_continued = has_plan(output) and file is None and set(flags) <= set(WHERE)
+    is_continued = has_plan(output) and file is None and set(flags) <= {*WHERE, IMPORTS}
     wanted = build_suite(file, flags) if (file or flags) and not is_continued else None
     if wanted is None and not has_plan(output):
         raise UsageError(
-            f"--output-dir {output}: holds no suite to continue; to start one give --suite FILE, --duration HOURS "
+            f"--output-dir {output}: holds no suite to continue; to start one give --suite NAME|FILE, --duration HOURS "
             "or --total-timesteps N"
         )
-    again = f"rlcb benchmark --output-dir {output}" + (f" --jobs {jobs}" if jobs else "")
+    again = f"rlcb benchmark --output-dir {output}{permitted_flags()}" + (f" --jobs {jobs}" if jobs else "")
 
     def work() -> int:
         if dry_run:
@@ -133,13 +135,13 @@ def _agreed(output: Path, chosen: Suite) -> Suite:
         elif config.hardware.precision == "auto":
             configs[kind] = with_precision(config, kind.mode)
             measured[kind.pair] = configs[kind].hardware.precision
-    return Suite(suite.settings, configs)
+    return replace(suite, configs=configs)
 
 
 def _planned(output: Path, suite: Suite) -> Suite:
     """The same before anything is measured, with numbers of workers, and of threads if the suite is a new one."""
     here = {kind: decided(config) for kind, config in suite.configs.items() if _is_decided_here(config, kind)}
-    suite = Suite(suite.settings, {**suite.configs, **here})
+    suite = replace(suite, configs={**suite.configs, **here})
     return suite if has_plan(output) else with_threads(suite, len(core_shares()))
 
 

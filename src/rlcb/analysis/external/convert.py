@@ -16,8 +16,8 @@ from rlcb.analysis.external.monitor import read_monitors
 from rlcb.analysis.external.progress import read_progress
 from rlcb.analysis.external.record import MARK, SCHEMA, External, SourceFile, external_of
 from rlcb.analysis.external.tensorboard import read_tensorboard
-from rlcb.analysis.history import Columns, as_history, read_log
-from rlcb.analysis.run import WINDOW, Run, RunMetrics, metrics_of_history
+from rlcb.analysis.history import WINDOW, Columns, as_history, read_log
+from rlcb.analysis.run import Run, RunMetrics, metrics_of_history
 from rlcb.analysis.untrusted import env_names, plain, read_object, section, whole_number
 from rlcb.disturbance.verdict import Disturbance
 from rlcb.errors import UsageError
@@ -104,7 +104,6 @@ def run_of(path: Path, content: Content, columns: Columns) -> Run:
     name, game = env_names(content.get("game"))
     said = content.get("problems")
     told = [plain(text) for text in said[:100]] if isinstance(said, list) else []
-    levels = {key: whole_number(content.get(key)) if game else None for key in ("num_levels", "start_level")}
     seed = whole_number(content.get("seed"))
     return Run(
         path=path,
@@ -115,7 +114,8 @@ def run_of(path: Path, content: Content, columns: Columns) -> Run:
         env=name,
         game=game or name,
         distribution_mode=plain(content.get("distribution_mode")) or None if game else None,
-        **levels,
+        num_levels=whole_number(content.get("num_levels")) if game else None,
+        start_level=whole_number(content.get("start_level")) if game else None,
         seed=seed,
         num_envs=None,
         num_workers=1,

@@ -19,16 +19,12 @@ def own_groups(one: ComparableSet) -> ComparableSet:
 
 def lacking(metric: str, first: Group, second: Group) -> str:
     """What is not known of two groups, of which one is external, to judge them by a metric; empty if all is known."""
-    found = ((group, _unknown_of(group, metric)) for group in (first, second))
+    found = ((group, unknown_of(group, metric)) for group in (first, second))
     return next((f"{group.label}: {text}" for group, text in found if text), "")
 
 
-def takes_part(group: Group, metric: str) -> bool:
-    """Whether enough is known of a group to judge it by a metric."""
-    return not _unknown_of(group, metric)
-
-
-def _unknown_of(group: Group, metric: str) -> str:
+def unknown_of(group: Group, metric: str) -> str:
+    """What is not known of a group to judge it by a metric; empty for our own."""
     if not group.external:
         return ""
     if metric in OF_SPEED:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from rlcb.analysis.run import WINDOW
+from rlcb.analysis.history import WINDOW
 from rlcb.analysis.statistics import Array
 
 MOST_ROWS = 10_000  # that a converted log has
