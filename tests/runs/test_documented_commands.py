@@ -168,7 +168,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def anywhere(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder that has nothing of the repository, as a user of the installed package has it."""
     root = tmp_path_factory.mktemp("anywhere")
-    for name in ("benchmarks", "mine.yaml"):
+    for name in ("benchmarks", "mine.yaml", "sb3_logs", "runs", "tags.yaml"):
         (root / name).symlink_to(folder / name)
     return root
 
