@@ -27,6 +27,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "status": status_verb,
         "compare": compare_verb,
         "configs": configs_verb,
+        "import": import_verb,
         "doctor": doctor,
         "completion": completion_verb,
     }
@@ -124,6 +125,18 @@ def compare_verb(argv: Sequence[str]) -> int:
     from rlcb.report.compare import compare_any
 
     return answered(parser.prog, lambda: compare_any(**vars(arguments)), prints_result=True)
+
+
+def import_verb(argv: Sequence[str]) -> int:
+    """`rlcb import LOG …`: runs of other programs."""
+    parser = other.import_parser()
+    arguments = vars(parser.parse(argv))
+    levels = [arguments[name] for name in ("distribution_mode", "num_levels")]
+    if levels.count(None) == 1 or (levels[0] is None and arguments["start_level"] is not None):
+        parser.error("--distribution-mode and --num-levels go together, --start-level with both")
+    from rlcb.report.importing import import_logs
+
+    return answered(parser.prog, lambda: import_logs(**arguments), prints_result=True)
 
 
 def status_verb(argv: Sequence[str]) -> int:

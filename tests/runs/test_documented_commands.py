@@ -155,6 +155,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         shutil.copytree(runs / "half_hour", runs / name)
     shutil.copytree(runs / "parallel_1", runs / "study" / "parallel")
     (root / "mine.yaml").write_text("base: ppo_sequential_ryzen7\n")  # what a redirected `rlcb configs` leaves
+    logs = ROOT / "tests" / "fixtures" / "external"
+    shutil.copytree(logs / "sb3", root / "sb3_logs")
+    shutil.copytree(logs / "cleanrl", root / "runs")
+    (root / "tags.yaml").write_text("reward: charts/episodic_return\nrewards: episodes\n")
     gc.freeze()  # each command is followed by a collection, which would look at torch and all else every time
     yield root
     gc.unfreeze()

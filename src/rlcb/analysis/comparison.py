@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 
 from rlcb.analysis.advice import advise
+from rlcb.analysis.external.convert import IMPORTED
+from rlcb.analysis.external.judged import external_notes, external_verdict, own_groups
 from rlcb.analysis.game_text import verdict_over_games
 from rlcb.analysis.games import scores_over_games
 from rlcb.analysis.grouping import (
@@ -57,13 +59,14 @@ def compare(runs: Sequence[Run], *, seed: int = 0, threshold: float | None = Non
     made = [_make_set(task, members, _labels(task, by_task), seed, threshold) for task, members in by_task]
     sets = [one for one, _ in made]
     sets = [_concluded(one, sets) for one in sets]
-    scored, ranked = scores_over_games(sets, seed), rank_recipes(sets)
-    comparison = Comparison(tuple(sets), (), "", seed, scored, _across_machines(sets), ranked)
+    own = [own_groups(one) for one in sets]  # what other programs' runs lack takes no part in these
+    scored, ranked = scores_over_games([one for one in own if one.groups], seed), rank_recipes(own)
+    comparison = Comparison(tuple(sets), (), "", seed, scored, _across_machines(own), ranked)
     excluded: list[Excluded] = []
     for one, (task, members), (_, repeats) in zip(sets, by_task, made, strict=True):
         unlike = [] if comparison.is_main_task(one) else differences(task, by_task[0][0])
         for run in members:
-            reasons = [f"{run.status}: {run.reason}"] if run.status != "finished" else []
+            reasons = [f"{run.status}: {run.reason}"] if run.status not in ("finished", IMPORTED) else []
             reasons += [f"repeats seed {run.seed} of {repeats[run]}"] if run in repeats else []
             if reasons or unlike:
                 excluded.append(Excluded(run.name, run.label, "; ".join(reasons + unlike)))
@@ -104,8 +107,11 @@ def _concluded(one: ComparableSet, sets: Sequence[ComparableSet]) -> ComparableS
     """The set with its speed-ups, notes and verdict."""
     groups = tuple(replace(group, speedup=_speedup(group, _baselines(group, one, sets))) for group in one.groups)
     made = replace(one, groups=groups)
-    made = replace(made, notes=notes_on(made))
-    return replace(made, verdict=verdict_on(made), advice=advise(made))
+    own = own_groups(made)
+    notes = (*(notes_on(own) if own.groups else ()), *external_notes(made))
+    sentences = [verdict_on(own)] if own.groups else []
+    made = replace(made, notes=notes, verdict=" ".join([*sentences, *external_verdict(made)]))
+    return replace(made, advice=advise(own) if own.groups else None)
 
 
 def _across_machines(sets: Sequence[ComparableSet]) -> tuple[MachineTable, ...]:

@@ -84,16 +84,22 @@ class Reference:
 
 
 def reference_of(groups: Sequence[Sequence[Run]], threshold: float | None) -> Reference:
-    """The reference of a set; evaluations of sampled actions, unless some run has deterministic ones alone."""
+    """The reference of a set; evaluations of sampled actions, unless some run has deterministic ones alone.
+
+    Threshold and equal time are those of our runs, where there are any: the speed of others is not comparable.
+    """
     runs = [run for group in groups for run in group]
     logs = [run.history for run in runs if len(run.history)]
+    own = [[run for run in group if not run.external] for group in groups]
+    judged = own if any(own) else groups
+    times = [float(run.history.time[-1]) / 3600 for group in judged for run in group if len(run.history)]
     policies = [{entry.policy for entry in run.evaluations.entries if entry.complete} for run in runs]
     sampled = all("sampled" in found for found in policies if found)
     return Reference(
         evaluation_policy="sampled" if sampled else "deterministic",
-        threshold=threshold if threshold is not None else _default_threshold(groups),
+        threshold=threshold if threshold is not None else _default_threshold(judged),
         equal_steps=min((float(log.step[-1]) for log in logs), default=None),
-        equal_hours=min((float(log.time[-1]) / 3600 for log in logs), default=None),
+        equal_hours=min((time for time in times if np.isfinite(time)), default=None),
     )
 
 

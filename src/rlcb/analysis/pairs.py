@@ -6,6 +6,7 @@ from itertools import combinations
 
 import numpy as np
 
+from rlcb.analysis.external.judged import lacking
 from rlcb.analysis.metrics import METRIC, METRICS, OF_SPEED
 from rlcb.analysis.records import NOT_SHOWN, Group, Pair
 from rlcb.analysis.speed import SEEDS_FOR_SPREAD, speed_ratio
@@ -29,13 +30,9 @@ def _test(metric: str, first: Group, second: Group) -> Pair:
     one, two = first.metrics[metric], second.metrics[metric]
     difference = one.mean - two.mean if one.mean is not None and two.mean is not None else None
     pair = Pair(metric, first.label, second.label, difference)
-    invalid = next((group for group in (first, second) if not group.valid), None)
-    if invalid:
-        return replace(pair, verdict=f"n/a ({invalid.label} is invalid: {len(invalid.failed)} failed seeds)")
-    unjudged = next((group for group in (first, second) if metric in OF_SPEED and group.unjudged), None)
-    if unjudged:
-        label, shared = unjudged.label, unjudged.unjudged == "shared"
-        return replace(pair, verdict=f"n/a ({label} shared the machine)" if shared else f"n/a ({label} was disturbed)")
+    reason = _why_not_tested(metric, first, second)
+    if reason:
+        return replace(pair, verdict=f"n/a ({reason})")
     if metric == "average_fps":
         return _test_speed(pair, first, second)
     if min(one.n, two.n) < 2:
@@ -44,6 +41,20 @@ def _test(metric: str, first: Group, second: Group) -> Pair:
     if tested is None:
         return replace(pair, verdict="n/a (no variation between seeds)")
     return replace(pair, interval=tested.interval, p=tested.p, effect=tested.effect)
+
+
+def _why_not_tested(metric: str, first: Group, second: Group) -> str:
+    """What forbids a test of two groups on a metric, whatever their values; empty if nothing does."""
+    for group in (first, second):
+        if not group.valid:
+            return f"{group.label} is invalid: {len(group.failed)} failed seeds"
+    unknown = lacking(metric, first, second)
+    if unknown:
+        return unknown
+    for group in (first, second) if metric in OF_SPEED else ():
+        if group.unjudged:
+            return f"{group.label} shared the machine" if group.unjudged == "shared" else f"{group.label} was disturbed"
+    return ""
 
 
 def _test_speed(pair: Pair, first: Group, second: Group) -> Pair:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from rlcb.analysis.external.record import External
 from rlcb.analysis.game_records import GameScores, GameValue
 from rlcb.analysis.recipe_records import RecipeRanking
 from rlcb.analysis.run import Run, Task
@@ -66,6 +67,8 @@ class Group:
     @property
     def memory_measure(self) -> str:
         """How the memory of its runs was measured: PSS, RSS, both, or empty where that is not recorded."""
+        if self.external:
+            return "unknown"
         return _one_or_all(run.memory_measure for run in self.runs)
 
     @property
@@ -79,8 +82,15 @@ class Group:
         return tuple(run for run in self.runs if run.disturbed)
 
     @property
+    def external(self) -> External | None:
+        """Where its runs come from, if they are another program's."""
+        return next((run.external for run in (*self.runs, *self.failed)), None)
+
+    @property
     def unjudged(self) -> str:
-        """Why its speed is not judged: shared or disturbed; empty where it is judged, by its undisturbed runs."""
+        """Why its speed is not judged, in a word or two; empty where it is judged, by its undisturbed runs."""
+        if self.external:
+            return "machine unknown"
         if self.jobs_beside:
             return "shared"
         return "disturbed" if self.runs and len(self.disturbed) == len(self.runs) else ""
@@ -171,7 +181,8 @@ class ComparableSet(Task):
     @property
     def memory_measure(self) -> str:
         """How memory was measured: PSS, RSS, several ways, or empty where that is not recorded."""
-        return _one_or_all(group.memory_measure for group in self.measured)
+        own = [group for group in self.measured if not group.external]
+        return _one_or_all(group.memory_measure for group in own or self.measured)
 
     @property
     def reward_metric(self) -> str:
@@ -265,6 +276,7 @@ def _plain(value: Any) -> Any:
         if isinstance(value, Group):
             record["failed"] = [{"run": run.name, "seed": run.seed, "reason": run.reason} for run in value.failed]
             record["valid"] = value.valid
+            record["external"] = _plain(value.external)
         if isinstance(value, GameValue):
             record["difference"] = _plain(value.difference)
         return {"title": value.title, **record} if isinstance(value, ComparableSet) else record

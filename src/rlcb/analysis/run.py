@@ -10,6 +10,7 @@ import numpy as np
 
 from rlcb.analysis.alive import owner_of
 from rlcb.analysis.evaluations import Evaluations
+from rlcb.analysis.external.record import External
 from rlcb.analysis.history import WINDOW, History
 from rlcb.analysis.machines import cores_used, machine_of, nodes_of, own_machine
 from rlcb.analysis.untrusted import number, plain, section, whole_number
@@ -98,15 +99,20 @@ class Run:
     evaluations: Evaluations
     problems: tuple[str, ...]  # what was wrong with its files
     energy_unknown: str = ""  # why the power of its machine's processors is not known, where that is recorded
+    external: External | None = None  # where a run of another program comes from
 
     @property
     def label(self) -> str:
-        """Algorithm, mode and, where it has one, variant."""
+        """Algorithm, mode and, where it has one, variant; of another program's run the name that it was given."""
+        if self.external:
+            return self.external.label
         return with_variant(f"{self.algorithm.upper()} {self.mode.capitalize()}", self.variant)
 
     @property
     def group_label(self) -> str:
         """The same with the number of workers of a parallel run."""
+        if self.external:
+            return self.external.label
         workers = f" ({self.num_workers} workers)" if self.mode == "parallel" else ""
         return with_variant(f"{self.algorithm.upper()} {self.mode.capitalize()}{workers}", self.variant)
 
@@ -172,15 +178,15 @@ def metrics_of_history(history: History) -> dict[str, float | None]:
     """The metrics of a run that its log contains."""
     if not len(history):
         return {}
-    seconds, steps = float(history.time[-1]), float(history.step[-1])
+    seconds, steps = number(float(history.time[-1])), float(history.step[-1])
     tail = slice(-FINAL_UPDATES - 1, None)
-    tail_seconds = float(np.ptp(history.time[tail]))
+    tail_seconds = number(float(np.ptp(history.time[tail])))
     known = np.isfinite(history.reward)
     rewards, settled = history.reward[known], history.reward[known & (history.episodes >= WINDOW)]
     memory = history.memory_gb[np.isfinite(history.memory_gb)]
     lengths = history.length[np.isfinite(history.length)]
     return {
-        "duration_hours": seconds / 3600,
+        "duration_hours": None if seconds is None else seconds / 3600,
         "total_timesteps": steps,
         "total_updates": float(len(history)),
         "average_fps": steps / seconds if seconds else None,

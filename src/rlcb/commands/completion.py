@@ -9,7 +9,7 @@ from rlcb.commands.overview import VERBS, overview
 from rlcb.config.registry import ALGORITHMS
 from rlcb.flags import Parser
 
-_FILES = {"FILE": "file", "PATH": "file", "DIR": "directory", "RUN": "directory"}  # by metavar
+_FILES = {"FILE": "file", "PATH": "file", "DIR": "directory", "RUN": "directory", "LOG": "file"}  # by metavar
 _SHORT = 70  # characters of a description
 
 
@@ -55,6 +55,7 @@ def commands() -> list[Command]:
         "status": other.status_parser,
         "compare": other.compare_parser,
         "configs": other.configs_parser,
+        "import": other.import_parser,
         "doctor": other.doctor_parser,
         "completion": other.completion_parser,
     }

@@ -44,6 +44,10 @@ VERBS = {
     "configs": Verb(
         "look", "list the configurations and suites of the package, or print one", "rlcb configs ppo_paper > mine.yaml"
     ),
+    "import": Verb(
+        "look", "read runs of Stable-Baselines3, CleanRL, RLlib or any TensorBoard log, to compare with",
+        "rlcb import sb3_logs --game CartPole-v1",
+    ),
     "doctor": Verb("check", "check the installation: what is there, what is missing, how to get it", "rlcb doctor"),
     "completion": Verb(
         "check", "print a script that completes commands in bash, zsh or fish", 'eval "$(rlcb completion bash)"'

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 
 from rlcb.analysis.best import left_out, listed, ranked
+from rlcb.analysis.external.judged import takes_part
 from rlcb.analysis.grouping import setting_text
 from rlcb.analysis.metrics import METRIC
 from rlcb.analysis.records import NOT_SHOWN, ComparableSet, Comparison, Group, MachineTable, Pair
@@ -186,14 +187,16 @@ def winner_table(one: ComparableSet) -> Table:
 
 
 def _best(one: ComparableSet, metric: str) -> Group | None:
-    """The group with the best mean, among those that have a value of every seed."""
-    return next(iter(ranked(one.measured, metric)), None)
+    """The group with the best mean, among those of which enough is known and that have a value of every seed."""
+    return next(iter(ranked([group for group in one.measured if takes_part(group, metric)], metric)), None)
 
 
 def _winner(one: ComparableSet, metric: str) -> Cell:
     """The winner on a metric, or why there is none."""
     best = _best(one, metric)
-    pairs = [pair for pair in one.pairs if best and pair.metric == metric and best.label in (pair.first, pair.second)]
+    judged = {group.label for group in one.measured if takes_part(group, metric)}
+    pairs = [pair for pair in one.pairs if pair.metric == metric and {pair.first, pair.second} <= judged]
+    pairs = [pair for pair in pairs if best and best.label in (pair.first, pair.second)]
     if not best or not pairs:
         return Cell("n/a (nothing to compare)")
     if all(pair.winner == best.label for pair in pairs):
