@@ -62,7 +62,7 @@ def _train(parser: Parser, arguments: argparse.Namespace, algorithm: str | None,
     usual = ALGORITHMS[algorithm].modes[0] if auto and algorithm else None
     overrides = overrides_of(parser, arguments, algorithm, mode or usual)
     from rlcb.run.request import Request
-    from rlcb.train import train
+    from rlcb.training import train
 
     where = (arguments.config, arguments.output_dir, None if auto else arguments.resume)
     request = Request(parser.prog, algorithm, mode, overrides, *where, dry_run=dry_run, resume_auto=auto)
@@ -80,7 +80,7 @@ def limits_verb(argv: Sequence[str]) -> int:
     def work() -> int:
         from rlcb.limits.report import show_limits
         from rlcb.run.request import new_config, refuse_missing_mode, refuse_workers
-        from rlcb.train import check_hardware, with_device
+        from rlcb.training import check_hardware, with_device
 
         refuse_missing_mode(algorithm, mode)
         config = new_config(algorithm, mode, arguments.config, overrides)
@@ -97,7 +97,7 @@ def tune_verb(argv: Sequence[str]) -> int:
     arguments = parser.parse(argv)
     from rlcb.config.plan import tune
     from rlcb.run.request import new_config
-    from rlcb.train import with_device
+    from rlcb.training import with_device
 
     name = {"name": (flag_of("name"), arguments.name)} if arguments.name else {}
     what = (arguments.algorithm, "parallel", arguments.config, name)

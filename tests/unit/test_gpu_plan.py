@@ -15,7 +15,7 @@ from rlcb.config.plan import Plan, computed_division, divisions, make_plan
 from rlcb.config.schema import Config
 from rlcb.errors import UsageError, WorkersLost
 from rlcb.limits.measure import processes_of, shape_of
-from rlcb.train import check_hardware, with_device
+from rlcb.training import check_hardware, with_device
 
 
 @pytest.fixture(autouse=True)

@@ -29,7 +29,7 @@ from rlcb.suite.keys import (
     refuse_same,
     where_of,
 )
-from rlcb.train import check_cluster, check_hardware
+from rlcb.training import check_cluster, check_hardware
 
 WHERE = ("cluster", "insecure")  # keys that say where runs train, which may change when a suite is continued
 BUDGETS = ("duration_hours", "total_timesteps")
