@@ -8,7 +8,7 @@ from pathlib import Path
 from rlcb.config.plan import Plan, make_plan
 from rlcb.config.registry import ALGORITHMS
 from rlcb.config.schema import Config
-from rlcb.console import filled, note, warn
+from rlcb.console import filled, note, say, warn
 from rlcb.envs.families import family_of, foreseen_spec
 from rlcb.files import nearest_existing
 from rlcb.hardware import computes_bf16, usable_cpus
@@ -21,7 +21,7 @@ from rlcb.run.space import check_space, checkpoint_bytes
 def print_banner(run: RunDirectory, config: Config, plan: Plan) -> None:
     """Print the banner of a run that starts, after notes on what differs from the request or will be slow."""
     _print_notes(config, run.mode, plan)
-    print(filled("train_banner.txt", run=run, config=config, plan=plan, **_known(config)), flush=True)
+    say(filled("train_banner.txt", run=run, config=config, plan=plan, **_known(config)))
 
 
 def _known(config: Config) -> dict[str, object]:
@@ -92,7 +92,7 @@ class UnknownCluster:
         return None
 
 
-def print_plan(path: Path, config: Config, mode: str, resume: bool) -> int:
+def print_plan(path: Path, config: Config, mode: str, resume: bool) -> None:
     """Print what a run would do, after all that could refuse it; starts nothing, writes nothing, measures nothing."""
     prospect = foresee_run(path, config, mode, resume)
     size, keep = checkpoint_bytes(config), config.logging.keep_checkpoints
@@ -113,8 +113,7 @@ def print_plan(path: Path, config: Config, mode: str, resume: bool) -> int:
         "free_mb": shutil.disk_usage(nearest_existing(prospect.checkpoints)).free / 2**20,
         "tensorboard": want_tensorboard(config.logging.tensorboard),
     }
-    print(filled("train_plan.txt", **values, **_known(config)), flush=True)
-    return 0
+    say(filled("train_plan.txt", **values, **_known(config)))
 
 
 def _option(config: Config, mode: str) -> Option | None:
