@@ -43,6 +43,7 @@ NOT_RUN = {
     "pip install 'rl-cluster-benchmark[cluster]'": _INSTALLS,
     "pip install 'rl-cluster-benchmark[tensorboard]'": _INSTALLS,
     "pip install 'rl-cluster-benchmark[video]'": _INSTALLS,
+    "pip install 'rl-cluster-benchmark[pandas]'": _INSTALLS,
     "bash scripts/test.sh": _TESTS,
     "bash scripts/test.sh fast": _TESTS,
     "bash scripts/test.sh -k resume": _TESTS,

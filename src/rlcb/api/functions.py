@@ -83,7 +83,8 @@ def evaluate(
         arguments = evaluate_parser().take({"checkpoint": _place(checkpoint), **settings})
         done = do(Request(**vars(arguments)), stop)
     if done.signal:
-        pass_on(stop, f"interrupted; the episodes that had finished are in {done.file}")
+        kept = f"the episodes that had finished are in {done.file}" if done.results else "no episode had finished"
+        pass_on(stop, f"interrupted; {kept}")
     return done
 
 
