@@ -114,7 +114,8 @@ def test_a_suite(tmp_path: Path) -> None:
     code = """
 import rlcb
 done = rlcb.benchmark(output_dir="suite", algorithms=["ppo"], modes=("sequential",), games="CartPole-v1",
-                      seeds=range(2), total_timesteps=2048, num_envs=8, n_steps=32, eval_episodes=4, num_threads=1, quiet=True)
+                      seeds=range(2), total_timesteps=2048, num_envs=8, n_steps=32, eval_episodes=4,
+                      num_threads=1, quiet=True)
 print([(run.seed, run.status, len(run.evaluations.entries)) for run in done.runs], done.report)
 again = rlcb.benchmark(output_dir="suite", quiet=True)
 assert len(again.runs) == 2
