@@ -169,7 +169,9 @@ signal.signal(signal.SIGTERM, mine := lambda *_: None)
 os.environ["OMP_NUM_THREADS"] = "7"
 def state():
     handlers = [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM)]
-    return dict(os.environ), handlers, torch.get_num_threads(), torch.get_rng_state().tolist()
+    others = ("PYGAME_HIDE_SUPPORT_PROMPT", "TORCHINDUCTOR_CACHE_DIR")  # set by packages that are imported
+    variables = {{name: value for name, value in os.environ.items() if name not in others}}
+    return variables, handlers, torch.get_num_threads(), torch.get_rng_state().tolist()
 before = state()
 run = rlcb.train("ppo", total_timesteps=512, num_envs=8, output_dir="run", quiet=True, **{SMALL!r})
 assert state() == before
