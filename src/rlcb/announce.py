@@ -122,10 +122,10 @@ def _option(config: Config, mode: str) -> Option | None:
     cluster = config.parallel.cluster if mode == "parallel" else None
     pool = UnknownCluster(local=cluster == "local") if cluster is not None else None
     spec = foreseen_spec(config.env)
-    if config.training.network != "auto":
-        from rlcb.networks import make_network
+    if config.training.network != "auto" or config.training.normalize_observations:
+        from rlcb.networks.policy import make_policy_network
 
-        make_network(config.training.network, spec)  # refuses what it does not fit
+        make_policy_network(config.training, spec)  # refuses what it does not fit
     if pool and not pool.local and config.parallel.num_workers == "auto":
         return None
     decided, plan = make_plan(config, mode, pool)
