@@ -22,8 +22,8 @@ class Computation:
     """The policy itself in fp32, or a copy of it whose inner layers are bf16; weights, logits and values stay fp32.
 
     The copy's bf16 weights are converted from the policy's, once for each of its states: `refresh` does it. Layers that
-    give logits and values are the policy's own. Gradients are taken at `parameters`: the policy's, in their order, but for
-    those that no gradient moves.
+    give logits and values are the policy's own. Gradients are taken at `parameters`: those of the policy that gradients
+    move, in their order.
     """
 
     def __init__(self, policy: nn.Module, precision: str = "fp32", keeps_layers: bool = False, compiled: bool = False):
