@@ -110,3 +110,35 @@ def test_a_policy_does_not_fit_another_kind_of_actions(tmp_path: Path) -> None:
     assert rlcb("train", "ppo", *SMALL, "--total-timesteps", str(ROLLOUT), "--output-dir", path).returncode == 0
     done = rlcb("evaluate", "--checkpoint", path, "--env", "CartPole-v1", "--num-episodes", "1")
     done.assert_one_line_error(5, "actions of 1 number", "2 actions")
+
+
+# Learning: in MountainCarContinuous every push costs, so policies first learn to push less
+
+
+CAR = ("--env", "MountainCarContinuous-v0", "--num-threads", "1", "--tensorboard", "false", "--log-interval", "1000",
+       "--gamma", "0.9", "--ent-coef", "0", "--normalize-observations", "true", "--seed", "1",
+       "--total-timesteps", "40000")  # fmt: skip
+WORKERS = ("--mode", "parallel", "--num-workers", "2", "--num-envs", "4")
+PPO = ("--n-steps", "128", "--batch-size", "256", "--learning-rate", "3e-3")
+A2C = ("--n-steps", "16", "--learning-rate", "5e-3")
+IMPALA = ("--n-steps", "32", "--batch-size", "128", "--learning-rate", "5e-3")
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "flags"),
+    [
+        pytest.param("ppo", ("--num-envs", "8", *PPO), id="ppo-sequential"),
+        pytest.param("ppo", (*WORKERS, *PPO), id="ppo-parallel"),
+        pytest.param("a2c", ("--num-envs", "8", *A2C), id="a2c-sequential"),
+        pytest.param("a2c", (*WORKERS, *A2C), id="a2c-parallel"),
+        pytest.param("a3c", (*WORKERS, *A2C), id="a3c-parallel"),
+        pytest.param("impala", ("--num-envs", "8", *IMPALA), id="impala-sequential"),
+        pytest.param("impala", (*WORKERS, "--num-learners", "1", *IMPALA), id="impala-parallel"),
+    ],
+)
+def test_every_algorithm_learns(algorithm: str, flags: tuple[str, ...], tmp_path: Path) -> None:
+    """A policy as it begins pays about 45 per episode for its pushes; the trained one a third of that or less."""
+    path = tmp_path / "run"
+    done = rlcb("train", algorithm, *CAR, *flags, "--output-dir", path, timeout=900)
+    assert done.returncode == 0, done.stderr
+    assert evaluated(path) >= -15
