@@ -20,9 +20,14 @@ from rlcb.algorithms.returns import Samples, Unrolls, vtrace
 from rlcb.config.load import build_config
 from rlcb.config.schema import Config, ImpalaConfig, TrainingConfig
 from rlcb.envs.base import EnvSpec
+from rlcb.envs.episodes import EpisodeCounter
+from rlcb.envs.groups import EnvGroups
 from rlcb.envs.gymnasium import GymnasiumEnv, spec_of_spaces, state_problem
 from rlcb.errors import UsageError
-from rlcb.execution.worker import Worker
+from rlcb.execution.worker import Worker, make_policy, seeds
+from rlcb.gpu.collector import GpuCollector
+from rlcb.gpu.learner import GpuLearner
+from rlcb.gpu.memory import make_rollout_memory
 from rlcb.networks.computation import Computation
 from rlcb.networks.distributions import draw, fill_noise, likeliest, log_probs_and_entropy
 from rlcb.networks.layers import ScaledObservations
@@ -213,6 +218,33 @@ def test_a_rollout_is_learned_from_with_the_scale_it_was_acted_with() -> None:
         worker.learner.observe(rollout)
         assert scaling.count.item() == before + 32
     worker.env.close()
+
+
+def test_the_gpus_collector_and_learner_do_the_same() -> None:
+    """They run on a CPU here, operation by operation: the same rollouts and weights, up to rounding."""
+    given = {"name": ("", "Pendulum-v1"), "num_envs": ("", 4), "n_steps": ("", 16), "batch_size": ("", 32),
+             "n_epochs": ("", 1), "normalize_observations": ("", True)}  # fmt: skip
+    config = build_config(None, given)
+    worker = Worker(config)
+    acting, learning, envs = seeds(config.env.seed, 0)
+    env = EnvGroups(config.env, 4, envs, 1, 2)
+    memory = make_rollout_memory(16, 4, env.spec, "cpu")
+    learner = GpuLearner(
+        make_policy(config, env.spec), config, torch.Generator().manual_seed(learning), memory, recorded=False
+    )
+    generator, counter = torch.Generator().manual_seed(acting), EpisodeCounter(4)
+    collector = GpuCollector(env, learner.computation, memory, generator, counter, lambda: None, recorded=False)
+    for _ in range(3):
+        mine, other = worker.collector.collect(), collector.collect()
+        torch.testing.assert_close(mine.actions, other.actions, rtol=1e-3, atol=1e-3)
+        torch.testing.assert_close(mine.log_probs, other.log_probs, rtol=1e-3, atol=1e-3)
+        worker.learner.update(mine, mine.rewards.clone(), 1e-3)
+        learner.update(other, other.rewards.clone(), 1e-3)
+        worker.learner.observe(mine)
+        learner.observe(other)
+    torch.testing.assert_close(worker.learner.weights, learner.weights, rtol=1e-3, atol=1e-3)
+    worker.env.close()
+    env.close()
 
 
 # Environments
