@@ -40,6 +40,8 @@ class CommonSettings(TypedDict, total=False):
     gamma: float
     gae_lambda: float
     network: str
+    normalize_observations: bool
+    log_std_init: float
     normalize_rewards: bool
     reward_norm_gamma: float | None
     clip_range: float

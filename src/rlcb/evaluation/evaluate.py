@@ -86,9 +86,9 @@ def _evaluate(request: Request, stop: StopRequest, titled: bool) -> "Evaluated":
     kept = {name: getattr(trained, name) for name in ("algorithm", "mode", "env_steps")}
     about = {"checkpoint": trained.path.name, "checkpoint_sha256": trained.sha256, **kept}
     file = EvaluationFile(request.output or beside, about)
-    evaluator = Evaluator(request, policy, spec.num_actions, device, threads, file, stop)
+    evaluator = Evaluator(request, policy, spec, device, threads, file, stop)
     window = _window(request, tracks[0][1])
-    header = {"shape": shape_words(spec), "num_actions": spec.num_actions, "device": device, "titled": titled}
+    header = {"shape": shape_words(spec), "spec": spec, "device": device, "titled": titled}
     stop.begin()  # from here on there are episodes to keep
     say(filled("evaluation_header.txt", request=request, trained=trained, env=env, **header))
     if window:

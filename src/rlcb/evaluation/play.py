@@ -14,13 +14,14 @@ from torch import nn
 
 from rlcb.config.schema import EnvConfig
 from rlcb.console import Console, filled, interval_text, say, warn
-from rlcb.envs.base import VectorEnv, refuse_infinite
+from rlcb.envs.base import Actions, EnvSpec, VectorEnv, refuse_infinite
 from rlcb.envs.episodes import EpisodeCounter
 from rlcb.envs.families import make_env
 from rlcb.errors import ResourceError
 from rlcb.evaluation.evaluate import Request
 from rlcb.evaluation.results import Evaluation, EvaluationFile, evaluation_of
 from rlcb.evaluation.video import FPS, MAX_FRAMES, Frame, watch, write_video
+from rlcb.networks.distributions import fill_noise, likeliest, pick
 from rlcb.signals import StopRequest
 
 WRITE_EVERY = 5.0  # seconds between partial results
@@ -33,19 +34,23 @@ class Actor:
     """A policy that chooses actions: the likeliest ones, or drawn from its distribution with the generator."""
 
     policy: nn.Module
-    num_actions: int
+    spec: EnvSpec
     device: str
     generator: torch.Generator | None
 
     @torch.inference_mode()
-    def act(self, observations: NDArray[Any], envs: NDArray[np.int64], num_envs: int) -> NDArray[np.int64]:
-        """Actions [n] for observations [n, …]; `envs` are their places among all `num_envs` envs."""
-        scores = self.policy(torch.from_numpy(observations).to(self.device))[0]
-        if self.generator is not None:
+    def act(self, observations: NDArray[Any], envs: NDArray[np.int64], num_envs: int) -> Actions:
+        """Actions [n, …] for observations [n, …]; `envs` are their places among all `num_envs` envs."""
+        outputs = self.policy(torch.from_numpy(observations).to(self.device))[0]
+        continuous = self.spec.continuous
+        if self.generator is None:
+            actions = likeliest(outputs, continuous)
+        else:
             # Drawn for all envs at every step: what one env draws does not depend on which others have finished.
-            race = torch.empty((num_envs, self.num_actions)).exponential_(generator=self.generator)
-            scores = torch.softmax(scores, dim=1).div_(race[envs].to(self.device))
-        return torch.argmax(scores, dim=1).cpu().numpy()
+            noise = fill_noise(torch.empty((num_envs, self.spec.num_actions)), continuous, self.generator)
+            actions = pick(outputs, noise[envs].to(self.device), continuous)
+        chosen: Actions = actions.cpu().numpy()
+        return chosen
 
 
 class Tally:
@@ -109,7 +114,7 @@ def play(env: VectorEnv, actor: Actor, quotas: list[int]) -> Generator[Tally]:
     observations = env.observe()
     try:
         while len(active):
-            actions = np.zeros(env.num_envs, np.int64)
+            actions = np.zeros((env.num_envs, *env.spec.action_shape), env.spec.action_dtype)
             actions[active] = actor.act(observations[active], envs[active], len(quotas))
             step = env.step(actions)
             observations = step.observations
@@ -139,7 +144,7 @@ class Evaluator:
 
     request: Request
     policy: nn.Module
-    num_actions: int
+    spec: EnvSpec
     device: str
     threads: int
     file: EvaluationFile
@@ -151,7 +156,7 @@ class Evaluator:
     def actor(self, seed: int) -> Actor:
         """The policy with the requested choice of actions: the likeliest, or drawn with this seed."""
         generator = None if self.request.deterministic else torch.Generator().manual_seed(seed)
-        return Actor(self.policy, self.num_actions, self.device, generator)
+        return Actor(self.policy, self.spec, self.device, generator)
 
     def track(self, levels: str, config: EnvConfig, title: str) -> None:
         """Play all episodes on these levels, write and print their metrics; a signal ends it early."""
