@@ -1,7 +1,8 @@
 """`rlcb compare`: read any number of runs, compare them, print the result and write its files."""
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -20,8 +21,9 @@ from rlcb.console import warn
 from rlcb.errors import ResourceError
 from rlcb.files import write_json, write_whole
 from rlcb.report.csv_text import csv_text
-from rlcb.report.document import Picture, render
+from rlcb.report.document import Document, Picture, render
 from rlcb.report.games import games_csv, published_note, published_rows, score_notes, scores_csv, shown_pairs
+from rlcb.report.progress import Progress
 from rlcb.report.recipes import recipe_lines, recipe_title
 from rlcb.report.sections import Origin, make_document
 
@@ -29,24 +31,56 @@ _MOST_SHOWN = 4  # games with tables of their own on the screen
 _MOST_LISTED = 4  # pictures of sets, each with a line of its own
 
 
+@dataclass(frozen=True)
+class Question:
+    """What is compared, and how."""
+
+    paths: Sequence[Path]
+    threshold: float | None = None
+    seed: int = 0
+
+    def answer(self, tell: Callable[[str], None]) -> tuple[Comparison, Origin]:
+        """Read the runs and compare them; `tell` is told what is wrong with some of them."""
+        unread: list[str] = []
+
+        def tell_and_keep(text: str) -> None:
+            tell(text)
+            if text.startswith("left out"):
+                unread.append(plain(text))
+
+        runs = load_runs(self.paths, tell_and_keep)
+        comparison = compare(runs, seed=self.seed, threshold=self.threshold)
+        return comparison, Origin(runs, unread, "", datetime.now().astimezone())
+
+    def command(self, output: Path) -> str:
+        """The command that asks the same."""
+        options = ["--output", str(output), "--seed", str(self.seed)]
+        options += [] if self.threshold is None else ["--reward-threshold", f"{self.threshold:g}"]
+        return shlex.join(["rlcb", "compare", *map(str, self.paths), *options])
+
+
 def compare_any(paths: Sequence[Path], output: Path, threshold: float | None, seed: int) -> int:
     """`rlcb compare`: any number of runs."""
-    unread: list[str] = []
+    return finish_comparison(Question(paths, threshold, seed), output)
 
-    def warn_and_keep(text: str) -> None:
-        warn(text)
-        if text.startswith("left out"):
-            unread.append(plain(text))
 
-    runs = load_runs(paths, warn_and_keep)
+def finish_comparison(question: Question, output: Path) -> int:
+    """Compare, print the result and write all its files."""
+    comparison, origin = question.answer(warn)
     make_folder(output)
-    comparison = compare(runs, seed=seed, threshold=threshold)
-    options = ["--output", str(output), "--seed", str(seed)]
-    options += [] if threshold is None else ["--reward-threshold", f"{threshold:g}"]
-    command = shlex.join(["rlcb", "compare", *map(str, paths), *options])
-    *files, page = write_comparison(comparison, output, Origin(runs, unread, command, datetime.now().astimezone()))
+    origin = replace(origin, command=question.command(output))
+    *files, page = write_comparison(comparison, output, origin)
     print(comparison_text(comparison, brief=True), *_written(files), f"Report: {page}", sep="\n", flush=True)
     return 0
+
+
+def write_page(question: Question, output: Path, progress: Progress) -> Path:
+    """Write the page alone, while runs are under way; returns its path."""
+    comparison, origin = question.answer(lambda _: None)
+    origin = replace(origin, command=question.command(output), progress=progress)
+    page = output / "report.html"
+    write_whole(page, page_of(make_document(comparison, origin)))
+    return page
 
 
 def _written(files: Sequence[Path]) -> list[str]:
@@ -78,11 +112,10 @@ def write_report(comparison: Comparison, folder: Path, origin: Origin) -> list[P
     """Write report.html, report.md with its pictures, and runs.csv; returns the files, the page first."""
     document = make_document(comparison, origin)
     pictures = [block for section in document.sections for block in section.blocks if isinstance(block, Picture)]
-    page = render("report.html", document=document, palette=COLOURS, most_marked=MOST_CURVES)
     content = {
-        "report.html": page.encode(errors="replace"),
+        "report.html": page_of(document),
         "report.md": render("report.md", document=document).encode(errors="replace"),
-        **{f"{picture.name}.png": picture.png for picture in pictures},
+        **{f"{picture.name}.png": picture.png() for picture in pictures},
         "runs.csv": runs_csv(comparison, origin.runs).encode(errors="replace"),
     }
     if comparison.game_scores:
@@ -91,6 +124,12 @@ def write_report(comparison: Comparison, folder: Path, origin: Origin) -> list[P
     for name, data in content.items():
         write_whole(folder / name, data)
     return [folder / name for name in content]
+
+
+def page_of(document: Document) -> bytes:
+    """The content of report.html."""
+    page = render("report.html", document=document, palette=COLOURS, most_marked=MOST_CURVES)
+    return page.encode(errors="replace")
 
 
 def make_folder(folder: Path) -> None:
