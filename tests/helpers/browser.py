@@ -49,6 +49,13 @@ class Browser:
 
     def call(self, method: str, **parameters: Any) -> dict[str, Any]:
         """Have the browser do something; returns what it answers."""
+        found = self._answer(method, parameters)
+        assert "error" not in found, (method, found["error"])
+        result: dict[str, Any] = found["result"]
+        return result
+
+    def _answer(self, method: str, parameters: dict[str, Any]) -> dict[str, Any]:
+        """The same with the whole answer, which may be an error."""
         self._count += 1
         message: dict[str, Any] = {"id": self._count, "method": method, "params": parameters}
         if self._session:
@@ -61,9 +68,7 @@ class Browser:
         while True:
             found = self._next(end)
             if found.get("id") == number:
-                assert "error" not in found, (method, found["error"])
-                result: dict[str, Any] = found["result"]
-                return result
+                return found
 
     def _next(self, end: float) -> dict[str, Any]:
         """The next message from the browser; what it says by itself is noted."""
@@ -113,9 +118,10 @@ class Browser:
         return found["result"].get("value")
 
     def wait(self, condition: str) -> None:
-        """Wait until an expression in the page is true."""
+        """Wait until an expression in the page is true; while the page is being loaded it is not."""
         end = time.monotonic() + SECONDS
-        while not self.run(f"Boolean({condition})"):
+        parameters = {"expression": f"Boolean({condition})", "returnByValue": True}
+        while self._answer("Runtime.evaluate", parameters).get("result", {}).get("result", {}).get("value") is not True:
             assert time.monotonic() < end, f"never true: {condition}"
             time.sleep(0.02)
 

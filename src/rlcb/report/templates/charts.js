@@ -73,7 +73,7 @@ const charts = (() => {
 
     build() {
       const button = (text, label, action) => {
-        const made = element("button", { type: "button", "aria-label": label, title: label }, text);
+        const made = element("button", { type: "button", title: label, ...(text.length > 1 ? {} : { "aria-label": label }) }, text);
         made.addEventListener("click", action);
         return made;
       };

@@ -24,6 +24,17 @@
     scrollTo(0, (section ? section.getBoundingClientRect().top + scrollY : 0) + offset);
   }
 
+  /* Where an element that can be used is: in which part of the page, and which one it is there. */
+  const partOf = (element) => {
+    const part = element.closest("[data-chart], section[id], header");
+    return part ? [part.dataset.chart || part.id, [...part.querySelectorAll(FOCUSABLE)].indexOf(element)] : null;
+  };
+
+  function focusOn([name, number]) {
+    const part = document.querySelector(`[data-chart="${CSS.escape(name)}"]`) || document.getElementById(name);
+    part?.querySelectorAll(FOCUSABLE)[number]?.focus({ preventScroll: true });
+  }
+
   const state = kept();
   charts.start(state.charts || {}, () => keep({ charts: charts.states() }));
 
@@ -46,9 +57,10 @@
   if (state.reloaded) {
     keep({ reloaded: false });
     history.scrollRestoration = "manual";
-    const details = [...document.querySelectorAll("details")], focusable = [...document.querySelectorAll(FOCUSABLE)];
-    details.forEach((one) => { one.open = state.reloaded.open.includes(one.querySelector("summary").textContent); });
-    if (focusable.length === state.reloaded.focusable) focusable[state.reloaded.focus]?.focus({ preventScroll: true });
+    for (const one of document.querySelectorAll("details")) {
+      one.open = state.reloaded.open.includes(one.querySelector("summary").textContent);
+    }
+    if (state.reloaded.focus) focusOn(state.reloaded.focus);
     goTo(state.reloaded.place);
   }
   if (!every) return;
@@ -68,9 +80,8 @@
   showPause();
 
   function reload() {
-    const focusable = [...document.querySelectorAll(FOCUSABLE)];
     const open = [...document.querySelectorAll("details[open] > summary")].map((one) => one.textContent);
-    keep({ reloaded: { place: place(), open, focusable: focusable.length, focus: focusable.indexOf(document.activeElement) } });
+    keep({ reloaded: { place: place(), open, focus: partOf(document.activeElement) } });
     location.reload();
   }
 
