@@ -24,7 +24,7 @@ _SHOWN = ("running", "waiting")
 
 
 @dataclass(frozen=True)
-class _Look:
+class Look:
     """What all runs are doing at one time."""
 
     runs: tuple[RunStatus, ...]
@@ -56,11 +56,11 @@ def watch_comparison(question: Question, output: Path, seconds: float) -> int:
     os.nice(_NICENESS)
     stop = StopRequest("writing the report once more")
     stop.begin()
-    before: _Look | None = None
+    before: Look | None = None
     said = ""
     while stop.signal is None and lost_output() is None:
         began = time.process_time()
-        now = _look(question.paths)
+        now = look_at(question.paths)
         # Between two runs of a script nothing is under way for an instant, so what was under way is looked at twice.
         if now.runs and not now.under_way and (before is None or not before.under_way):
             return finish_comparison(question, output)
@@ -75,7 +75,7 @@ def watch_comparison(question: Question, output: Path, seconds: float) -> int:
     return stop.exit_code
 
 
-def _update(question: Question, output: Path, seconds: float, now: _Look, said: str) -> str:
+def _update(question: Question, output: Path, seconds: float, now: Look, said: str) -> str:
     """Write the page as it is now; returns the line that was printed, which is not repeated."""
     progress = Progress(now.text, [run for run in now.runs if run.state in _SHOWN], seconds)
     try:
@@ -96,7 +96,7 @@ def _wait(stop: StopRequest, seconds: float) -> None:
         time.sleep(min(left, _TICK))
 
 
-def _look(paths: Sequence[Path]) -> _Look:
+def look_at(paths: Sequence[Path]) -> Look:
     """What the runs below some folders are doing."""
     runs: list[RunStatus] = []
     suites: list[SuiteStatus] = []
@@ -112,7 +112,7 @@ def _look(paths: Sequence[Path]) -> _Look:
         traces |= {(suite.suite, suite.state) for suite in found.suites}
         for run in find_runs(path, lambda _: None):
             traces |= set(_files(run))
-    return _Look(tuple(runs), tuple(suites), frozenset(traces))
+    return Look(tuple(runs), tuple(suites), frozenset(traces))
 
 
 def _files(run: Path) -> Iterator[tuple[object, ...]]:
