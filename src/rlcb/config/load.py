@@ -78,7 +78,8 @@ def build_config(
             raise UsageError(f"{flag}: {not_of(algorithm, key)}")
     source.total_is_kept = "num_workers" in overrides and not _gives_share(overrides)
     _apply(overrides, values, source)
-    sections: dict[str, dict[str, Any]] = {"training": dict(ALGORITHMS[algorithm].training)}
+    entry = ALGORITHMS[algorithm]
+    sections: dict[str, dict[str, Any]] = {"training": dict(entry.training), entry.section: dict(entry.coefficients)}
     for key, value in values.items():
         sections.setdefault(home[key], {})[key] = value
     try:

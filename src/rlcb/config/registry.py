@@ -35,7 +35,8 @@ class Entry:
     executions: dict[str, str]  # mode → execution
     summary: str = ""  # what it is, in a line of help
     instead: dict[str, str] = field(default_factory=dict)  # for a mode that it lacks, the algorithm to use
-    training: dict[str, Any] = field(default_factory=dict)  # defaults in the section `training` of its own
+    training: dict[str, Any] = field(default_factory=dict)  # defaults of its own in the section `training`
+    coefficients: dict[str, Any] = field(default_factory=dict)  # and in its section with coefficients
     aliases: dict[str, str] = field(default_factory=dict)  # other names of keys → the names used here
     without: tuple[str, ...] = ()  # keys of the configuration that mean nothing to it
     worker: str = "worker"  # what a parallel run's processes that act are called
@@ -98,14 +99,16 @@ ALGORITHMS = {
     "impala": Entry(
         "impala", "impala", {"sequential": "sequential", "parallel": "actor_learner"},
         "off-policy actors and learners with V-trace",
-        training={"n_epochs": 3, "batch_size": 512, "optimizer": "rmsprop", "learning_rate": 4e-4},
+        training={"n_epochs": 3, "batch_size": 512, "optimizer": "rmsprop", "learning_rate": 8e-4,
+                  "lr_schedule": "linear"},
+        coefficients={"ent_coef": 0.003},
         aliases={"num_actors": "num_workers", "num_envs_per_actor": "num_envs_per_worker",
                  "entropy_coef": "ent_coef", "value_coef": "vf_coef"},
         worker="actor", timed_lines=True, whole_unrolls=True,
     ),
     "a2c": Entry(
         "a2c", "a2c", _DATA_PARALLEL, "advantage actor-critic, synchronous: one gradient step per short rollout",
-        training=_A2C_TRAINING,
+        training=_A2C_TRAINING, coefficients={"ent_coef": 0.003},
         without=("batch_size", "n_epochs"), whole_rollout=True,
     ),
     "a3c": Entry(
