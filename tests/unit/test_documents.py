@@ -121,7 +121,10 @@ def row_of(file: Path) -> list[str]:
     extras += [hardware.precision] if hardware.precision != "fp32" else []
     rollout = config.env.num_envs * training.n_steps
     numbers = [str(training.n_steps), f"{rollout:,}", f"{config.minibatch_size:,}", str(training.n_epochs)]
-    return [f"`{file.stem}`", workers, *numbers, training.network, ", ".join([hardware.device, *extras])]
+    rate = (
+        f"{training.learning_rate:.0e}".replace("e-0", "e-") + {"linear": " → 0", "constant": ""}[training.lr_schedule]
+    )
+    return [f"`{file.stem}`", workers, *numbers, rate, training.network, ", ".join([hardware.device, *extras])]
 
 
 def test_the_table_of_presets_is_that_of_the_files() -> None:
