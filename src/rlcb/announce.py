@@ -9,19 +9,20 @@ from rlcb.config.plan import Plan, make_plan
 from rlcb.config.registry import ALGORITHMS
 from rlcb.config.schema import Config
 from rlcb.console import filled, note, warn
-from rlcb.envs.families import family_of, foreseen_spec
+from rlcb.envs.families import family_of
 from rlcb.files import nearest_existing
 from rlcb.hardware import computes_bf16, usable_cpus
 from rlcb.run.directory import RunDirectory, foresee_run
+from rlcb.run.fit import Fit, check_fit
 from rlcb.run.memory import expected_bytes
 from rlcb.run.metrics import want_tensorboard
 from rlcb.run.space import check_space, checkpoint_bytes
 
 
-def print_banner(run: RunDirectory, config: Config, plan: Plan) -> None:
+def print_banner(run: RunDirectory, config: Config, plan: Plan, fit: Fit) -> None:
     """Print the banner of a run that starts, after notes on what differs from the request or will be slow."""
     _print_notes(config, run.mode, plan)
-    print(filled("train_banner.txt", run=run, config=config, plan=plan, **_known(config)), flush=True)
+    print(filled("train_banner.txt", run=run, config=config, plan=plan, fit=fit, **_known(config)), flush=True)
 
 
 def _known(config: Config) -> dict[str, object]:
@@ -121,11 +122,7 @@ def _option(config: Config, mode: str) -> Option | None:
     """How a run would be carried out; None where only a cluster's cores would tell."""
     cluster = config.parallel.cluster if mode == "parallel" else None
     pool = UnknownCluster(local=cluster == "local") if cluster is not None else None
-    spec = foreseen_spec(config.env)
-    if config.training.network != "auto":
-        from rlcb.networks import make_network
-
-        make_network(config.training.network, spec)  # refuses what it does not fit
+    spec = check_fit(config).spec
     if pool and not pool.local and config.parallel.num_workers == "auto":
         return None
     decided, plan = make_plan(config, mode, pool)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from rlcb.commands import other, training
-from rlcb.commands.keys import overrides_of
+from rlcb.commands.keys import overrides_of, permit_named
 from rlcb.commands.overview import overview
 from rlcb.config.registry import ALGORITHMS
 from rlcb.flags import Parser, answered, flag_of, start_program
@@ -99,8 +99,8 @@ def tune_verb(argv: Sequence[str]) -> int:
     from rlcb.run.request import new_config
     from rlcb.train import with_device
 
-    name = {"name": (flag_of("name"), arguments.name)} if arguments.name else {}
-    what = (arguments.algorithm, "parallel", arguments.config, name)
+    given = overrides_of(parser, arguments, arguments.algorithm, "parallel")
+    what = (arguments.algorithm, "parallel", arguments.config, given)
     how = (arguments.output, arguments.updates, arguments.accept_disturbed)
     return answered(parser.prog, lambda: tune(with_device(new_config(*what), "parallel"), *how))
 
@@ -108,6 +108,7 @@ def tune_verb(argv: Sequence[str]) -> int:
 def evaluate(argv: Sequence[str] | None = None, prog: str = "rlcb evaluate", universal: bool = True) -> int:
     """`rlcb evaluate` and the two scripts; `universal`: takes --algorithm."""
     arguments = other.evaluate_parser(prog, universal).parse(argv)
+    permit_named(vars(arguments))
     from rlcb.evaluation.evaluate import Request
     from rlcb.evaluation.evaluate import evaluate as play_and_report
 
@@ -145,6 +146,7 @@ def benchmark_verb(argv: Sequence[str]) -> int:
     """`rlcb benchmark …`: a whole suite; the settings of a suite file are flags here, and so are config keys."""
     parser = training.benchmark_parser()
     given = {key: value for key, value in vars(parser.parse(argv)).items() if value is not None}
+    permit_named(given)
     from rlcb.config.yaml_file import parse_scalar
     from rlcb.suite.benchmark import benchmark
 

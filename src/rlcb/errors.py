@@ -13,6 +13,10 @@ class UsageError(RlcbError):
     exit_code = 2
 
 
+class NotPermitted(UsageError):
+    """A file names a module of the user's own that the command line does not name."""
+
+
 class Diverged(RlcbError):
     """Training produced numbers that are not finite and cannot go on."""
 

@@ -12,7 +12,7 @@ from rlcb.console import limit_waiting, lost_output, protect_output
 from rlcb.errors import GpuFailed, ResourceError, RlcbError
 from rlcb.signals import StopRequest
 
-_FLAG_NAMES = {"name": "--env", "duration_hours": "--duration"}
+_FLAG_NAMES = {"name": "--env", "imports": "--import", "duration_hours": "--duration"}
 _BROKEN_PIPE = 128 + 13  # as shells count SIGPIPE
 
 

@@ -8,13 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rlcb.announce import print_banner, print_plan
+from rlcb.config.division import division_note
 from rlcb.config.gpu_plan import refuse_misplaced
-from rlcb.config.load import default_output, division_note
+from rlcb.config.load import default_output
 from rlcb.config.plan import Plan, make_plan
 from rlcb.config.precision import with_precision
 from rlcb.config.registry import ALGORITHMS
 from rlcb.config.schema import Config
 from rlcb.console import note, warn
+from rlcb.envs.own_code import permitted_flags
 from rlcb.errors import ResourceError, RlcbError, UsageError, WorkersLost
 from rlcb.hardware import cuda_problem, describe_gpus, package_version, prepare_process, resolve_device
 from rlcb.run.directory import (
@@ -23,6 +25,7 @@ from rlcb.run.directory import (
     create_run,
     open_run,
 )
+from rlcb.run.fit import Fit, check_fit
 from rlcb.run.gpu_failures import gpu_failures, less_memory
 from rlcb.run.metrics import INSTALL_TENSORBOARD, want_tensorboard
 from rlcb.run.request import Request, decide_resume, requested_config
@@ -80,7 +83,9 @@ def train(request: Request) -> int:
         if code is not None:
             return code
         if request.resume or (path.exists() and path.stat().st_ctime >= begun):
-            raise WorkersLost(f"this machine's part of the cluster is gone; go on with --resume {path}")
+            raise WorkersLost(
+                f"this machine's part of the cluster is gone; go on with --resume {path}{permitted_flags()}"
+            )
         warn(f"Ray ended before the run began (attempt {attempt} of {_CLUSTER_ATTEMPTS})")
     raise WorkersLost(f"--cluster {cluster}: Ray could not be started; nothing was written; its logs are in /tmp/ray")
 
@@ -158,11 +163,13 @@ def _run(
 ) -> int:
     """Decide what is left to decide, make or open the run's directory and train; `pool`: the cluster's workers."""
     config, plan = make_plan(with_precision(config, mode), mode, pool)
+    prepare_process(plan.threads)  # what is tried next may import torch
+    fit = check_fit(config)
     stop.begin()  # from here on there is a run that can be saved and resumed
     run = (open_run if request.resume else create_run)(path, config, mode)
     try:
         with gpu_failures(less_memory(config.algorithm), lambda: _how_to_go_on(request, run)):
-            return _train_in(run, request, config, plan, stop, pool)
+            return _train_in(run, request, config, plan, fit, stop, pool)
     except RlcbError as error:
         with contextlib.suppress(ResourceError):  # a full disk takes no record of being full
             run.event("failed", reason=str(error), exit_code=error.exit_code)
@@ -172,12 +179,17 @@ def _run(
 
 
 def _train_in(
-    run: RunDirectory, request: Request, config: Config, plan: Plan, stop: StopRequest, pool: "RayPool | None"
+    run: RunDirectory,
+    request: Request,
+    config: Config,
+    plan: Plan,
+    fit: Fit,
+    stop: StopRequest,
+    pool: "RayPool | None",
 ) -> int:
     """Train in the run's directory, which is locked; returns the exit code."""
     check_space(run.checkpoints, checkpoint_bytes(config), config.logging.keep_checkpoints)
-    print_banner(run, config, plan)
-    prepare_process(plan.threads)
+    print_banner(run, config, plan, fit)
     from rlcb.comm.pool import WorkerPool
     from rlcb.execution.supervisor import Job
     from rlcb.run.recorder import Recorder
@@ -200,7 +212,7 @@ def _train_in(
 
 def _resume_command(request: Request, run: RunDirectory) -> str:
     command = request.prog if request.prog.startswith("rlcb") else f"python {request.prog}"
-    return f"{command} --resume {run.path}"
+    return f"{command} --resume {run.path}{permitted_flags()}"
 
 
 def _how_to_go_on(request: Request, run: RunDirectory) -> str:

@@ -24,6 +24,7 @@ import pytest
 from helpers.documented import commands_in, documented_commands, make_targets, split
 from helpers.in_process import command as rlcb
 from helpers.in_process import preserved
+from helpers.own_code import PAGE
 from helpers.processes import ROOT, TINY
 
 COMMANDS = documented_commands()
@@ -81,6 +82,7 @@ NOT_RUN = {
         "continues a suite; tests/cluster/test_cluster_suites.py has one"
     ),
     "python docs/results/plot.py": "redraws the pictures of docs/results.md",
+    **dict.fromkeys(commands_in(PAGE.read_text(encoding="utf-8")), "is run by tests/runs/test_own_code.py, for real"),
 }
 # Commands that are run in another form: what the document leaves open, or what this machine does not have.
 _ON_SLURM = "rlcb train impala --mode parallel"

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from helpers.in_process import rlcb_here
 from helpers.processes import ROOT
 from rlcb.commands.keys import FIXED_KEYS, TIMED_KEYS
-from rlcb.config.load import build_config, division_note
+from rlcb.config.division import division_note
+from rlcb.config.load import build_config
 from rlcb.config.registry import ALGORITHMS
 from rlcb.config.schema import Config, all_keys, fields
 from rlcb.config.yaml_file import parse_scalar
@@ -134,7 +135,7 @@ def test_numbers_of_the_impala_configs(machine: str, actors: int | str, each: in
     assert sequential.training == parallel.training
     assert sequential.impala == parallel.impala
     assert (sequential.training.n_steps, sequential.training.gamma) == (128, 0.999)
-    assert (sequential.impala.ent_coef, sequential.impala.vf_coef, sequential.impala.max_grad_norm) == (0.01, 0.5, 40)
+    assert (sequential.impala.ent_coef, sequential.impala.vf_coef, sequential.impala.max_grad_norm) == (0.003, 0.5, 40)
 
 
 def test_both_placements_of_keys_mean_the_same(tmp_path: Path) -> None:

@@ -13,7 +13,8 @@ from rlcb.commands.keys import ALIASES, FIXED_KEYS, peek
 from rlcb.commands.overview import VERBS
 from rlcb.config.load import build_config
 from rlcb.config.registry import ALGORITHMS, MODES
-from rlcb.config.schema import GROUPS, all_keys, fields
+from rlcb.config.schema import all_keys, fields
+from rlcb.config.section import GROUPS
 from rlcb.config.values import value_text
 from rlcb.flags import Parser, flag_of
 from rlcb.suite.settings import read_settings

@@ -13,13 +13,17 @@ if TYPE_CHECKING:  # quick_test.py runs without pydantic
     from rlcb.config.schema import Config
 
 # The flags of the documented scripts, by the config key each one sets; `rlcb train` has one for every key.
-TIMED_KEYS = ("name", "seed", "num_envs", "n_steps", "batch_size", "num_threads", "device", "precision",
+TIMED_KEYS = ("name", "imports", "seed", "num_envs", "n_steps", "batch_size", "num_threads", "device", "precision",
               "log_every_seconds")  # fmt: skip
 FIXED_KEYS = (*TIMED_KEYS, "total_timesteps", "n_epochs", "learning_rate", "gamma", "gae_lambda", "clip_range",
               "ent_coef", "vf_coef", "log_interval", "save_interval", "checkpoint_dir", "log_dir")  # fmt: skip
 PARALLEL_KEYS = ("num_workers", "num_envs_per_worker", *CLUSTER_KEYS)
 ALIASES = {alias: key for entry in ALGORITHMS.values() for alias, key in entry.aliases.items() if key in PARALLEL_KEYS}
-_BARE = ("insecure",)  # flags that need no value
+# Flags that are not followed by one value: one that needs none, one that can be given several times.
+_FORMS: dict[str, dict[str, Any]] = {
+    "insecure": {"nargs": "?", "const": "true"},
+    "imports": {"action": "append"},
+}
 _SHARE = "num_envs_per_worker"
 
 
@@ -34,7 +38,7 @@ def add_keys(
 
     Without an algorithm the keys of all are described, each with the algorithms that have it where not all do.
     """
-    from rlcb.config.schema import GROUPS
+    from rlcb.config.section import GROUPS
     from rlcb.config.values import metavar_of
 
     known, keys = _described(algorithm), set(keys)
@@ -46,9 +50,8 @@ def add_keys(
             f"{title} ({algorithm.upper()})" if algorithm and title == "algorithm" else title
         )
         for key, field in within:
-            bare: dict[str, Any] = {"nargs": "?", "const": "true"} if key in _BARE else {}
-            text = _text(key, field.description or "", algorithm, mode)
-            group.add_argument(flag_of(key), dest=key, metavar=metavar_of(field), help=text, **bare)
+            form, text = _FORMS.get(key, {}), _text(key, field.description or "", algorithm, mode)
+            group.add_argument(flag_of(key), dest=key, metavar=metavar_of(field), help=text, **form)
             for name, meant in (aliases or {}).items():
                 if meant == key:
                     same = f"the same as {flag_of(key)}"
@@ -62,8 +65,7 @@ def hide_keys(parser: Parser, aliases: Mapping[str, str]) -> None:
     taken = {action.dest for action in parser.shown()}
     for key in (*all_keys(), *aliases):
         if key not in taken:
-            bare: dict[str, Any] = {"nargs": "?", "const": "true"} if key in _BARE else {}
-            parser.add_argument(flag_of(key), dest=key, help=argparse.SUPPRESS, **bare)
+            parser.add_argument(flag_of(key), dest=key, help=argparse.SUPPRESS, **_FORMS.get(key, {}))
 
 
 def _described(algorithm: str | None) -> dict[str, tuple[str, Any]]:
@@ -142,7 +144,10 @@ def overrides_of(
 
     keys = {*all_keys(), *ALIASES}
     given = {key: value for key, value in vars(arguments).items() if key in keys and value is not None}
-    overrides = {key: (flag_of(key), parse_scalar(value)) for key, value in given.items()}
+    permit_named(given)
+    overrides = {
+        key: (flag_of(key), value if isinstance(value, list) else parse_scalar(value)) for key, value in given.items()
+    }
     if "total_timesteps" in overrides:  # it replaces a duration given elsewhere
         overrides.setdefault("duration_hours", (flag_of("total_timesteps"), None))
     _refuse_aliases(parser, overrides, algorithm)
@@ -153,6 +158,14 @@ def overrides_of(
         if meant and overrides.setdefault(key, meant)[1] != meant[1]:
             parser.error(f"{flag_of(name)} and {flag_of(key)} mean the same here and differ")
     return overrides
+
+
+def permit_named(given: Mapping[str, Any]) -> None:
+    """Permit the modules that a command line names: with --import, and in `module:Env-v0` and `module:Class`."""
+    from rlcb.envs.own_code import module_of, permit
+
+    names = [given.get("name"), given.get("env"), given.get("network"), *(given.get("games") or ())]
+    permit([*(given.get("imports") or ()), *(module for name in names if name and (module := module_of(name)))])
 
 
 def _refuse_aliases(parser: Parser, given: Iterable[str], algorithm: str | None) -> None:

@@ -24,6 +24,8 @@ def evaluate_parser(prog: str = "rlcb evaluate", universal: bool = True) -> Pars
     add("--deterministic", action="store_true", help="take the most probable action instead of sampling")
     add = parser.add_argument_group("episodes").add_argument
     add("--env", metavar="ENV", help="another environment of the same shape; default the one trained in")
+    text = "a module of yours that the run needs, with its environment or network; can be given several times"
+    add("--import", dest="imports", action="append", default=[], metavar="MODULE", help=text)
     levels = ("train", "unseen", "both")
     add("--levels", choices=levels, default="train", help="Procgen: levels of the training, unseen ones, or both")
     add("--num-episodes", type=whole(1, 10**6), default=100, metavar="N", help="number of episodes")

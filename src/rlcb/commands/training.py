@@ -105,7 +105,7 @@ def tune_parser() -> Parser:
     output = Path("config/tuned.yaml")
     group.add_argument("--output", type=Path, metavar="FILE", default=output, help="where the settings are written")
     _add_accept_disturbed(group.add_argument)
-    add_keys(parser, ("name",))
+    add_keys(parser, ("name", "imports"))
     parser.epilog = f"Without {flag_of('name')} the environment is the config file's."
     return parser
 

@@ -9,8 +9,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
+from rlcb.config.division import largest_division
 from rlcb.config.gpu_plan import actor_choices, env_threads, gpu_choices, most_actors, placed
-from rlcb.config.load import build_config, largest_division
+from rlcb.config.load import build_config
+from rlcb.config.own_modules import import_words
 from rlcb.config.registry import ALGORITHMS
 from rlcb.config.schema import Config
 from rlcb.disturbance.verdict import AGAIN, Disturbance
@@ -229,7 +231,7 @@ def _trial(config: Config, division: Division, updates: int) -> tuple[float, Dis
         file.write_text(trial.to_yaml())
         # Started like a suite's runs: it is killed if this process dies.
         command = [sys.executable, "-m", "rlcb.suite.process", str(os.getpid())]
-        command += ["train", config.algorithm, "--mode", "parallel"]
+        command += ["train", config.algorithm, "--mode", "parallel", *import_words(config)]
         done = subprocess.run(
             [*command, "--config", str(file), "--output-dir", str(run)], capture_output=True, text=True, check=False
         )

@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 from rlcb.envs.base import EnvSettings, EnvSpec, Step
 from rlcb.errors import CheckpointUnusable, UsageError
 
+_TRIAL_STEPS = 50
+
 
 class GymnasiumEnv:
     """`num_envs` copies of a registered environment, stepped one after the other.
@@ -24,26 +26,22 @@ class GymnasiumEnv:
         try:
             self._envs = [gymnasium.make(name, **options) for _ in range(num_envs)]
         except Exception as error:  # a third party's constructor may raise anything
-            raise UsageError(f"environment {name}: {str(error).splitlines()[0]}") from None
+            raise UsageError(f"environment {name}: {_reason(error)}") from None
         env = self._envs[0]
-        if not isinstance(env.action_space, gymnasium.spaces.Discrete):
-            raise UsageError(f"environment {name}: needs a discrete action space, this one has {env.action_space}")
-        self.num_envs = num_envs
+        self.num_envs, self.spec = num_envs, checked_spec(name, env)
+        shape = self.spec.observation_shape
         self._space: gymnasium.Space[Any] = env.observation_space
-        box = isinstance(self._space, gymnasium.spaces.Box)
-        self._image = box and self._space.dtype == np.uint8 and len(self._space.shape or ()) == 3
-        if not self._image and not self._space.is_np_flattenable:
-            raise UsageError(f"environment {name}: observations {self._space} have no fixed size")
-        self._first_action = int(env.action_space.start)
-        shape = self._space.shape if self._image else gymnasium.spaces.flatten_space(self._space).shape
-        assert shape is not None
-        self.spec = EnvSpec(shape, np.dtype(np.uint8 if self._image else np.float32), int(env.action_space.n))
+        self._image = self.spec.is_image
+        self._first_action = int(getattr(env.action_space, "start", 0))
         self._identity = [[seed, index] for index in range(num_envs)]
         self._episode = [-1] * num_envs
         self._actions: list[list[int]] = [[] for _ in range(num_envs)]
         self._observations = np.empty((num_envs, *shape), self.spec.observation_dtype)
-        for index in range(num_envs):
-            self._observations[index] = self._restart(index)
+        try:
+            for index in range(num_envs):
+                self._observations[index] = self._restart(index)
+        except Exception as error:
+            raise UsageError(f"environment {name}: reset(seed=…) failed: {_reason(error)}") from None
 
     def observe(self) -> NDArray[Any]:
         """The current observations [B, …]."""
@@ -83,13 +81,16 @@ class GymnasiumEnv:
             self._observations[index] = self._restart(index)
             try:
                 for action in fields["actions"]:
-                    self._observations[index] = self._flat(self._envs[index].step(action + self._first_action)[0])
+                    raw, _, terminated, truncated, _ = self._envs[index].step(action + self._first_action)
+                    self._observations[index] = self._flat(raw)
+                    self._actions[index].append(action)
+                    if terminated or truncated:  # it does not repeat itself: its caller sees another observation
+                        self._observations[index] = self._restart(index)
+                        break
             except Exception as error:  # a third party's environment may raise anything
-                reason = next(iter(str(error).splitlines()), type(error).__name__)
                 raise CheckpointUnusable(
-                    f"environment {index} cannot be brought to its saved state: {reason}"
+                    f"environment {index} cannot be brought to its saved state: {_reason(error)}"
                 ) from None
-            self._actions[index] = list(fields["actions"])
 
     def close(self) -> None:
         """Close every copy."""
@@ -128,6 +129,43 @@ class GymnasiumEnv:
         if self._image:
             return np.asarray(observation)
         return np.asarray(gymnasium.spaces.flatten(self._space, observation), np.float32)
+
+
+def checked_spec(name: str, env: "gymnasium.Env[Any, Any]") -> EnvSpec:
+    """What observations and actions look like; spaces that no policy here can be made for are a UsageError."""
+    seen, action = env.observation_space, env.action_space
+    if not isinstance(action, gymnasium.spaces.Discrete):
+        raise UsageError(f"environment {name}: needs a discrete action space, this one has {action}")
+    if isinstance(seen, gymnasium.spaces.Box) and seen.dtype == np.uint8 and len(seen.shape) == 3:
+        return EnvSpec(seen.shape, np.dtype(np.uint8), int(action.n))
+    if not seen.is_np_flattenable:
+        raise UsageError(f"environment {name}: observations {seen} have no fixed size")
+    shape = gymnasium.spaces.flatten_space(seen).shape
+    assert shape is not None
+    return EnvSpec(shape, np.dtype(np.float32), int(action.n))
+
+
+def trial(settings: EnvSettings) -> tuple[EnvSpec, bool]:
+    """The environment's spec, and whether it repeats itself; what fails in its first steps is a UsageError."""
+    env = make(settings, num_envs=1, seed=0, num_threads=0, pictured=False)
+    random = np.random.default_rng(0)
+    try:
+        for _ in range(_TRIAL_STEPS):
+            env.step(random.integers(env.spec.num_actions, size=1))
+        there, state = env.observe(), env.get_state()
+        env.set_state(state)
+        return env.spec, bool(np.array_equal(there, env.observe()))
+    except CheckpointUnusable:
+        return env.spec, False
+    except Exception as error:  # a third party's environment may raise anything
+        raise UsageError(f"environment {settings.name}: step failed: {_reason(error)}") from None
+    finally:
+        env.close()
+
+
+def _reason(error: Exception) -> str:
+    """A third party's error in a line."""
+    return next(iter(str(error).splitlines()), "") or type(error).__name__
 
 
 def make(settings: EnvSettings, num_envs: int, seed: int, num_threads: int, pictured: bool) -> GymnasiumEnv:

@@ -2,12 +2,14 @@
 
 import os
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlcb.console import filled, note
 from rlcb.envs.families import family_of, make_env
+from rlcb.envs.own_code import load
 from rlcb.errors import ResourceError, RlcbError, UsageError
 from rlcb.files import refuse_to_replace
 from rlcb.hardware import cuda_problem, describe_gpus, prepare_process, resolve_device, usable_cpus
@@ -30,6 +32,7 @@ class Request:
     checkpoint: Path | None = None
     algorithm: str | None = None
     env: str | None = None
+    imports: Sequence[str] = ()  # modules of the user's own, which were permitted when the command was read
     num_episodes: int = 100
     num_envs: int | None = None
     deterministic: bool = False
@@ -69,6 +72,8 @@ def _evaluate(request: Request, titled: bool) -> int:
 
     torch.set_num_threads(threads)
     device = _device(request, threads)
+    for module in request.imports:
+        load(module)
     trained = find_policy(request.checkpoint, request.algorithm)
     env, spec = environment_for(trained, request.env)
     tracks = _tracks(request, trained, env)

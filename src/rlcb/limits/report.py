@@ -14,6 +14,7 @@ from rlcb.config.registry import ALGORITHMS
 from rlcb.config.schema import Config
 from rlcb.console import note, warn
 from rlcb.disturbance.verdict import AGAIN, Disturbance
+from rlcb.envs.own_code import permitted_flags
 from rlcb.errors import ResourceError, UsageError
 from rlcb.hardware import prepare_process
 from rlcb.limits.cache import find, key_of, store
@@ -129,4 +130,4 @@ def _known_or_measured(
 
 def command_for(algorithm: str, mode: str, config_file: Path) -> str:
     """The command that measures the limit of a run with this configuration file."""
-    return f"rlcb limits {algorithm} --mode {mode} --config {shlex.quote(str(config_file))}"
+    return f"rlcb limits {algorithm} --mode {mode} --config {shlex.quote(str(config_file))}{permitted_flags()}"

@@ -5,7 +5,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from rlcb.config.load import Given, build_config, default_file, default_output
+from rlcb.config.division import Given
+from rlcb.config.load import build_config, default_file, default_output
 from rlcb.config.registry import ALGORITHMS, CLUSTER_KEYS, RESUMABLE_KEYS
 from rlcb.config.schema import Config, ParallelConfig, fields
 from rlcb.console import note
@@ -88,7 +89,7 @@ def _resumed_config(request: Request, path: Path) -> tuple[Config, str]:
         if given:
             raise UsageError(f"{flag}: not together with --resume, which takes it from the run")
     for key, (flag, _) in request.overrides.items():
-        if key not in RESUMABLE_KEYS:
+        if key not in (*RESUMABLE_KEYS, "network"):
             raise UsageError(f"{flag}: cannot change when a run is resumed; start a new run instead")
     config, before = read_run(path)
     if request.algorithm not in (None, config.algorithm):
@@ -99,6 +100,9 @@ def _resumed_config(request: Request, path: Path) -> tuple[Config, str]:
     mode = request.mode or before
     refuse_missing_mode(config.algorithm, mode)
     changes = dict(request.overrides)
+    flag, network = changes.pop("network", ("", config.training.network))  # its own permits the network's module
+    if network != config.training.network:
+        raise UsageError(f"{flag}: cannot change when a run is resumed; start a new run instead")
     if "num_workers" in changes or mode != before:
         changes["num_envs_per_worker"] = ("--num-workers", None)  # the total stays what it is
     config = build_config(None, changes, base=config, mode=mode)

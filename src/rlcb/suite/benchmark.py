@@ -5,12 +5,13 @@ from contextlib import AbstractContextManager, closing, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlcb.config.load import Given
+from rlcb.config.division import Given
 from rlcb.config.plan import decided
 from rlcb.config.precision import with_precision
 from rlcb.config.registry import Kind
 from rlcb.config.schema import Config
 from rlcb.console import clock, filled, warn
+from rlcb.envs.own_code import permitted_flags
 from rlcb.errors import RlcbError, UsageError, WorkersLost
 from rlcb.run.directory import set_aside
 from rlcb.signals import StopRequest
@@ -30,7 +31,7 @@ from rlcb.suite.display import Display
 from rlcb.suite.evaluation import Evaluations
 from rlcb.suite.gpu_sharing import shared_gpu
 from rlcb.suite.jobs import core_shares, with_threads
-from rlcb.suite.settings import WHERE, Suite, build_suite, moved
+from rlcb.suite.settings import IMPORTS, WHERE, Suite, build_suite, moved
 from rlcb.suite.training import Training
 from rlcb.suite.work import Work
 
@@ -57,14 +58,14 @@ def benchmark(
     stop = StopRequest("every run under way finishes its update and saves, then the suite stops")
     stop.install()
     where = {key: flags[key][1] for key in WHERE if key in flags}
-    is_continued = has_plan(output) and file is None and set(flags) <= set(WHERE)
+    is_continued = has_plan(output) and file is None and set(flags) <= {*WHERE, IMPORTS}
     wanted = build_suite(file, flags) if (file or flags) and not is_continued else None
     if wanted is None and not has_plan(output):
         raise UsageError(
             f"--output-dir {output}: holds no suite to continue; to start one give --suite FILE, --duration HOURS "
             "or --total-timesteps N"
         )
-    again = f"rlcb benchmark --output-dir {output}" + (f" --jobs {jobs}" if jobs else "")
+    again = f"rlcb benchmark --output-dir {output}{permitted_flags()}" + (f" --jobs {jobs}" if jobs else "")
 
     def work() -> int:
         if dry_run:

@@ -7,15 +7,18 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, ValidationError
 
-from rlcb.config.load import Given, division_note, meant
+from rlcb.config.division import Given, division_note
+from rlcb.config.load import meant
 from rlcb.config.registry import ALGORITHMS, CLUSTER_KEYS, DEFAULT_ALGORITHM, MODES, Kind
-from rlcb.config.schema import Config, Section, Whole, setting
+from rlcb.config.schema import Config
+from rlcb.config.section import Section, Whole, setting
 from rlcb.config.values import HOURS, MOST_HOURS, Hours
 from rlcb.config.variants import CONFIG, crossed, kinds_of
 from rlcb.config.yaml_file import read_yaml
 from rlcb.console import note
 from rlcb.envs.families import canonical_env_name, find
-from rlcb.errors import UsageError
+from rlcb.envs.own_code import load, module_of
+from rlcb.errors import NotPermitted, UsageError
 from rlcb.run.metrics import want_tensorboard
 from rlcb.run.request import new_config
 from rlcb.suite.keys import (
@@ -31,6 +34,7 @@ from rlcb.suite.keys import (
 )
 from rlcb.train import check_cluster, check_hardware
 
+IMPORTS = "imports"  # the key with modules of the user's own; a command that continues a suite permits them anew
 WHERE = ("cluster", "insecure")  # keys that say where runs train, which may change when a suite is continued
 BUDGETS = ("duration_hours", "total_timesteps")
 
@@ -109,7 +113,9 @@ def build_suite(path: Path | None, flags: Given) -> Suite:
             if not isinstance(overrides, dict):
                 valid = "config keys with their values"
                 raise UsageError(f"{source['overrides']}: {overrides!r} is not valid; must be {valid}")
-            overrides[key], source[f"overrides.{key}"] = value, flag
+            both = key == IMPORTS and isinstance(overrides.get(key), list)
+            overrides[key] = list(dict.fromkeys([*overrides[key], *value])) if both else value
+            source[f"overrides.{key}"] = flag
             continue
         if key in BUDGETS and not any(budget in flags for budget in BUDGETS if budget != key):
             values = {name: entry for name, entry in values.items() if name not in BUDGETS}
@@ -162,6 +168,7 @@ def _checked(settings: SuiteConfig, source: Sources) -> SuiteConfig:
     check_keys(settings.overrides, settings.algorithms, source)
     _check_files(settings, source)
     check_variants(settings.variants, settings.algorithms, settings.modes, source)
+    settings = _with_modules(settings, source)
     try:
         games = [find(canonical_env_name(game))[1] for game in settings.games]
     except UsageError as error:
@@ -173,6 +180,25 @@ def _checked(settings: SuiteConfig, source: Sources) -> SuiteConfig:
         if twice:
             raise UsageError(f"{source[key]}: {twice[0]} is given twice")
     return settings
+
+
+def _with_modules(settings: SuiteConfig, source: Sources) -> SuiteConfig:
+    """The settings with `module:Env-v0` taken apart, once the modules that they name are imported."""
+    listed = settings.overrides.get(IMPORTS, [])
+    if not isinstance(listed, list) or not all(isinstance(module, str) for module in listed):
+        raise UsageError(f"{where_of(source, IMPORTS)}: {listed!r} is not valid; must be a list of modules")
+    places = dict.fromkeys(listed, where_of(source, IMPORTS))
+    for game in settings.games:
+        if module := module_of(game):
+            places.setdefault(module, source["games"])
+    for module, place in places.items():
+        try:
+            load(module)
+        except NotPermitted as error:
+            raise NotPermitted(f"{place} {error}") from None
+    games = [game.partition(":")[2] if module_of(game) else game for game in settings.games]
+    overrides = {**settings.overrides, **({IMPORTS: list(places)} if places else {})}
+    return settings.model_copy(update={"games": games, "overrides": overrides})
 
 
 def _check_files(settings: SuiteConfig, source: Sources) -> None:
