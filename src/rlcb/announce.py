@@ -19,10 +19,11 @@ from rlcb.run.metrics import want_tensorboard
 from rlcb.run.space import check_space, checkpoint_bytes
 
 
-def print_banner(run: RunDirectory, config: Config, plan: Plan, fit: Fit) -> None:
-    """Print the banner of a run that starts, after notes on what differs from the request or will be slow."""
+def print_banner(run: RunDirectory, config: Config, plan: Plan, fit: Fit, file: Path | None) -> None:
+    """Print the banner of a run with the settings of `file`, after notes on what differs or will be slow."""
     _print_notes(config, run.mode, plan)
-    print(filled("train_banner.txt", run=run, config=config, plan=plan, fit=fit, **_known(config)), flush=True)
+    known = {"run": run, "config": config, "plan": plan, "fit": fit, "file": file, **_known(config)}
+    print(filled("train_banner.txt", **known), flush=True)
 
 
 def _known(config: Config) -> dict[str, object]:
@@ -93,7 +94,7 @@ class UnknownCluster:
         return None
 
 
-def print_plan(path: Path, config: Config, mode: str, resume: bool) -> int:
+def print_plan(path: Path, config: Config, mode: str, resume: bool, file: Path | None) -> int:
     """Print what a run would do, after all that could refuse it; starts nothing, writes nothing, measures nothing."""
     prospect = foresee_run(path, config, mode, resume)
     size, keep = checkpoint_bytes(config), config.logging.keep_checkpoints
@@ -104,6 +105,7 @@ def print_plan(path: Path, config: Config, mode: str, resume: bool) -> int:
     values = {
         "prospect": prospect,
         "config": config,
+        "file": file,
         "mode": mode,
         "option": option,
         "begun": _begun(prospect.checkpoints, config) if resume else None,

@@ -26,6 +26,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         "limits": limits_verb,
         "status": status_verb,
         "compare": compare_verb,
+        "configs": configs_verb,
+        "import": import_verb,
         "doctor": doctor,
         "completion": completion_verb,
     }
@@ -125,6 +127,18 @@ def compare_verb(argv: Sequence[str]) -> int:
     return answered(parser.prog, lambda: compare_any(**vars(arguments)), prints_result=True)
 
 
+def import_verb(argv: Sequence[str]) -> int:
+    """`rlcb import LOG …`: runs of other programs."""
+    parser = other.import_parser()
+    arguments = vars(parser.parse(argv))
+    levels = [arguments[name] for name in ("distribution_mode", "num_levels")]
+    if levels.count(None) == 1 or (levels[0] is None and arguments["start_level"] is not None):
+        parser.error("--distribution-mode and --num-levels go together, --start-level with both")
+    from rlcb.report.importing import import_logs
+
+    return answered(parser.prog, lambda: import_logs(**arguments), prints_result=True)
+
+
 def status_verb(argv: Sequence[str]) -> int:
     """`rlcb status [DIR]`: what all runs below a folder are doing."""
     parser = other.status_parser()
@@ -155,6 +169,15 @@ def benchmark_verb(argv: Sequence[str]) -> int:
     values = {k: [parse_scalar(one) for one in v] if isinstance(v, list) else parse_scalar(v) for k, v in given.items()}
     flags = {key: (flag_of(key), value) for key, value in values.items()}
     return answered(parser.prog, lambda: benchmark(output, file, flags, jobs, dry_run, repeat), prints_result=dry_run)
+
+
+def configs_verb(argv: Sequence[str]) -> int:
+    """`rlcb configs [NAME]`: the configurations and suites of the package."""
+    parser = other.configs_parser()
+    name = parser.parse(argv).name
+    from rlcb.commands.configs import print_configs
+
+    return answered(parser.prog, lambda: print_configs(name), prints_result=True)
 
 
 def doctor(argv: Sequence[str], prog: str = "rlcb doctor") -> int:

@@ -6,10 +6,11 @@ import math
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import NoReturn
 
 from rlcb.console import limit_waiting, lost_output, protect_output
-from rlcb.errors import GpuFailed, ResourceError, RlcbError
+from rlcb.errors import GpuFailed, ResourceError, RlcbError, UsageError
 from rlcb.signals import StopRequest
 
 _FLAG_NAMES = {"name": "--env", "imports": "--import", "duration_hours": "--duration"}
@@ -150,6 +151,20 @@ def whole_or_auto(low: int, high: int) -> Callable[[str], int | str]:
             return text if text == "auto" else whole(low, high)(text)
         except argparse.ArgumentTypeError as error:
             raise argparse.ArgumentTypeError(f"{error}, nor auto") from None
+
+    return read
+
+
+def file_or_name(find: Callable[[str], Path]) -> Callable[[str], Path]:
+    """Reads the path of a file, or a name that `find` knows the file of."""
+
+    def read(text: str) -> Path:
+        if not text:
+            raise argparse.ArgumentTypeError("the value is empty; leave the flag out")
+        try:
+            return find(text)
+        except UsageError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
 
     return read
 

@@ -28,7 +28,7 @@ from rlcb.run.directory import (
 from rlcb.run.fit import Fit, check_fit
 from rlcb.run.gpu_failures import gpu_failures, less_memory
 from rlcb.run.metrics import INSTALL_TENSORBOARD, want_tensorboard
-from rlcb.run.request import Request, decide_resume, requested_config
+from rlcb.run.request import Request, decide_resume, requested_config, settings_file
 from rlcb.run.space import check_space, checkpoint_bytes
 from rlcb.signals import StopRequest
 
@@ -61,7 +61,8 @@ def train(request: Request) -> int:
     if mode == "parallel" and (words := division_note(config, request.overrides)):
         note(words)
     if request.dry_run:
-        return print_plan(path, config, mode, resume=request.resume is not None)
+        file = settings_file(request, config.algorithm, mode)
+        return print_plan(path, config, mode, resume=request.resume is not None, file=file)
     if cluster is None:
         return _run(request, path, config, mode, stop)
     from rlcb.cluster.connect import guarded, prepare
@@ -189,7 +190,7 @@ def _train_in(
 ) -> int:
     """Train in the run's directory, which is locked; returns the exit code."""
     check_space(run.checkpoints, checkpoint_bytes(config), config.logging.keep_checkpoints)
-    print_banner(run, config, plan, fit)
+    print_banner(run, config, plan, fit, settings_file(request, run.algorithm, run.mode))
     from rlcb.comm.pool import WorkerPool
     from rlcb.execution.supervisor import Job
     from rlcb.run.recorder import Recorder

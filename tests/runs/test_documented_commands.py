@@ -45,6 +45,10 @@ NOT_RUN = {
     "pip install 'rl-cluster-benchmark[cluster]'": _INSTALLS,
     "pip install 'rl-cluster-benchmark[tensorboard]'": _INSTALLS,
     "pip install 'rl-cluster-benchmark[video]'": _INSTALLS,
+    "pip wheel --no-deps --wheel-dir dist .": "tests/runs/test_wheel.py does the same",
+    "python3.11 -m venv ~/rlcb": _INSTALLS,
+    "~/rlcb/bin/pip install -c constraints.txt "
+    "'dist/rl_cluster_benchmark-<version>-py3-none-any.whl[tensorboard,video,cluster]'": _INSTALLS,
     "bash scripts/test.sh": _TESTS,
     "bash scripts/test.sh fast": _TESTS,
     "bash scripts/test.sh -k resume": _TESTS,
@@ -92,6 +96,8 @@ _MANY_RUNS = "--modes sequential --seeds 1 2 3 4 5 6 --games coinrun starpilot -
 INSTEAD = {
     "rlcb train … | head": "rlcb train ppo",
     'eval "$(rlcb completion bash)"': "rlcb completion bash",
+    "rlcb configs ppo_sequential_ryzen7 > mine.yaml": "rlcb configs ppo_sequential_ryzen7",
+    "rlcb configs ppo_sequential > mine.yaml": "rlcb configs ppo_sequential",
     "nohup rlcb train …": "rlcb train ppo",
     f"tmux new -s long {_LONG}": _LONG,
     f"nohup {_LONG} > long.log 2>&1 &": _LONG,
@@ -154,9 +160,23 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     for name in ("parallel_1h", "study/parallel"):
         shutil.copytree(runs / "parallel_1", runs / name)
     shutil.copytree(runs / "impala", runs / "impala_seq_30min")
+    (root / "mine.yaml").write_text("base: ppo_sequential_ryzen7\n")  # what a redirected `rlcb configs` leaves
+    logs = ROOT / "tests" / "fixtures" / "external"
+    shutil.copytree(logs / "sb3", root / "sb3_logs")
+    shutil.copytree(logs / "cleanrl", root / "runs")
+    (root / "tags.yaml").write_text("reward: charts/episodic_return\nrewards: episodes\n")
     gc.freeze()  # each command is followed by a collection, which would look at torch and all else every time
     yield root
     gc.unfreeze()
+
+
+@pytest.fixture(scope="module")
+def anywhere(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder that has nothing of the repository, as a user of the installed package has it."""
+    root = tmp_path_factory.mktemp("anywhere")
+    for name in ("benchmarks", "mine.yaml"):
+        (root / name).symlink_to(folder / name)
+    return root
 
 
 class ArgumentsAccepted(BaseException):
@@ -207,7 +227,7 @@ def outcome_of(command: str) -> int | None:
     os.environ.update(variables)
     code = None
     match filled_in(words):
-        case ["rlcb", verb] if verb != "doctor":  # the verb's name, not a command line
+        case ["rlcb", verb] if verb not in ("doctor", "configs"):  # the verb's name, not a command line
             code = rlcb(verb, "--help")
         case ["rlcb", verb, *arguments] | ["python" | ".venv/bin/python", "-m", "rlcb", verb, *arguments]:
             code = rlcb(verb, *arguments, *smaller(verb, arguments))
@@ -277,8 +297,8 @@ pytestmark = pytest.mark.xdist_group("documented commands")
 
 
 @pytest.mark.parametrize("command", [command for command in COMMANDS if command not in NOT_RUN])
-def test_a_documented_command_is_accepted(command: str, folder: Path) -> None:
-    assert_accepted(folder, command)
+def test_a_documented_command_is_accepted(command: str, folder: Path, anywhere: Path) -> None:
+    assert_accepted(anywhere if split(INSTEAD.get(command, command))[1][0] == "rlcb" else folder, command)
 
 
 def test_the_command_of_the_service_is_accepted(folder: Path) -> None:

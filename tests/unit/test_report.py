@@ -205,14 +205,16 @@ def test_two_hundred_runs_fit_into_three_megabytes(tmp_path: Path) -> None:
     assert "Only the first 28 of 40 groups are drawn" in page.text
 
 
-def test_one_seed_has_no_interval_and_no_winner(tmp_path: Path) -> None:
+def test_one_seed_has_a_winner_in_speed_alone(tmp_path: Path) -> None:
     write_run(tmp_path / "runs" / "a")
     write_run(tmp_path / "runs" / "b", **PARALLEL)
     page, text = report(loaded(tmp_path / "runs"), tmp_path / "out")
-    assert "n/a (one seed)" in page.texts
     assert "[n/a]" in page.texts
-    assert not re.search(r"\d \[\d", text)
-    assert "is ahead" not in text
+    assert "(within the run)" in page.texts
+    assert "Final reward (one seed)" in text  # in one line instead of a row for each pair
+    assert not re.search(r"\| Final reward \|[^|]*\|[^|]*\| \*\*", text)
+    rows = [line for line in text.splitlines() if line.startswith("|") and "is ahead" in line]
+    assert {line.split("|")[1].strip() for line in rows} == {"Average FPS"}
 
 
 def test_winners_where_the_interval_leaves_zero_out(tmp_path: Path) -> None:

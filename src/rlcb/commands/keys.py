@@ -115,7 +115,8 @@ def defaults_of(algorithm: str, mode: str) -> Callable[[], dict[str, str]]:
 
 
 def _without_flags(algorithm: str, mode: str) -> "Config":
-    from rlcb.config.load import build_config, default_file
+    from rlcb.config.load import build_config
+    from rlcb.config.named import default_file
 
     try:
         return build_config(default_file(algorithm, mode), {}, mode=mode, algorithm=algorithm)

@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from rlcb.config.division import Given, Sources, check_batches, divided_evenly, gives_share
 from rlcb.config.keys import not_of, owners
+from rlcb.config.named import base_of
 from rlcb.config.own_modules import imported, joined_imports, with_imports
 from rlcb.config.registry import ALGORITHMS, DEFAULT_ALGORITHM
 from rlcb.config.schema import Config, EnvConfig, fields
@@ -28,12 +29,6 @@ _ALSO_IN = {
     "hardware": ("num_envs",),
 }  # fmt: skip
 _ALSO_IN_THE_ALGORITHMS = ("n_steps", "batch_size", "n_epochs", "learning_rate", "gamma", "gae_lambda")
-
-
-def default_file(algorithm: str, mode: str) -> Path | None:
-    """The file that a command takes its configuration from where none is named; None: there is none here."""
-    file = Path("config") / f"{algorithm}_{mode}.yaml"
-    return file if os.path.lexists(file) else None
 
 
 def default_output(algorithm: str, mode: str) -> Path:
@@ -83,8 +78,9 @@ def _files(path: Path) -> list[tuple[Path, dict[str, Any]]]:
         if base is None:
             return files
         if not isinstance(base, str) or Path(base).is_absolute():
-            raise UsageError(f"{path}: base: {base!r} is not valid; must be a file's path relative to this file")
-        above = path.parent / base
+            valid = "a name that `rlcb configs` lists, or a file's path relative to this file"
+            raise UsageError(f"{path}: base: {base!r} is not valid; must be {valid}")
+        above = base_of(path, base)
         if not os.path.isfile(above):  # unlike Path.is_file never raises
             raise UsageError(f"{path}: base: there is no file {above}")
         if any(above.samefile(file) for file, _ in files):

@@ -9,7 +9,16 @@ from typing import Any, ClassVar, Literal
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 
 from rlcb.analysis.grouping import setting_text
-from rlcb.analysis.text import efficiency_text, interval_text, mean_and_deviation, metric_title, number_text
+from rlcb.analysis.records import Card
+from rlcb.analysis.text import (
+    efficiency_text,
+    energy_unknown,
+    interval_text,
+    mean_and_deviation,
+    metric_title,
+    number_text,
+    untested_text,
+)
 
 _MARKUP = re.compile(r"([\\`*_\[\]|~])")  # characters that are markup wherever they stand in Markdown
 _LINE_START = re.compile(r"^(\s*)(#|[-+=]|\d+[.)])")  # what begins a heading or a list
@@ -60,7 +69,16 @@ class Picture:
     png: bytes
 
 
-Block = Table | Text | Picture
+@dataclass(frozen=True)
+class Cards:
+    """Short answers, each with its title."""
+
+    kind: ClassVar[str] = "cards"
+    title: str
+    cards: Sequence[Card]
+
+
+Block = Table | Text | Picture | Cards
 
 
 @dataclass(frozen=True)
@@ -102,6 +120,7 @@ def render(template: str, **values: Any) -> str:
         keep_trailing_newline=True,
     )
     templates.filters |= {"number": number_text, "interval": interval_text, "mean_and_deviation": mean_and_deviation}
+    templates.filters |= {"untested": untested_text, "energy_unknown": energy_unknown}
     templates.filters |= {"efficiency": efficiency_text, "metric_title": metric_title, "setting": setting_text}
     templates.filters |= {"inline": _inline, "line": _line, "fenced": _fenced, "summary": _summary}
     return templates.get_template(template).render(**values)

@@ -13,13 +13,14 @@ import yaml
 from rlcb.analysis.grouping import shown_config
 from rlcb.analysis.machines import gpus_of, machine_of, nodes_of
 from rlcb.analysis.plots import MOST_CURVES
-from rlcb.analysis.records import ComparableSet, Comparison
+from rlcb.analysis.records import Advice, ComparableSet, Comparison
 from rlcb.analysis.run import Run
 from rlcb.analysis.text import counted, number_text, with_minus
 from rlcb.analysis.unjudged import disturbed_text
 from rlcb.analysis.untrusted import number, plain, section
 from rlcb.report import tables
-from rlcb.report.document import Block, Cell, Document, Row, Section, Table, Text, make_table
+from rlcb.report.costs import cost_blocks
+from rlcb.report.document import Block, Cards, Cell, Document, Row, Section, Table, Text, make_table
 from rlcb.report.figures import SetPictures
 from rlcb.report.games import game_sections
 from rlcb.report.recipes import recipe_sections
@@ -90,11 +91,11 @@ def _verdict(comparison: Comparison) -> Iterator[Block]:
     finished = [one for one in comparison.sets if one.finished]
     games = comparison.scores_of(comparison.sets[0])
     if games or not 1 < len(finished) <= _MOST_VERDICTS:
-        yield Text("lead", comparison.verdict)
+        yield from advice_blocks(comparison.advice, comparison.verdict, lead=True)
     if not 1 < len(finished) <= _MOST_VERDICTS:
         return
     for one in finished:
-        yield Text("paragraph" if games else "lead", one.verdict)
+        yield from advice_blocks(one.advice, one.verdict, lead=not games)
     lost = sum(item.reason.startswith(("failed", "unfinished", "repeats")) for item in comparison.excluded)
     also = f" {counted(lost, 'run')} failed, did not finish or repeat another one." if lost else ""
     across = " What ran on different machines is shown side by side below." if comparison.machine_tables else ""
@@ -102,6 +103,17 @@ def _verdict(comparison: Comparison) -> Iterator[Block]:
     if all(comparison.is_main_task(one) for one in finished):
         rest = "Rewards of different games are not comparable with each other; normalised scores are."
     yield Text("paragraph", f"{rest}{across}{also}")
+
+
+def advice_blocks(advice: Advice | None, verdict: str, lead: bool) -> Iterator[Block]:
+    """What to use, the best by each criterion, and what that is based on."""
+    if advice is None:
+        yield Text("lead" if lead else "paragraph", verdict)
+        return
+    yield Text("lead" if lead else "paragraph", advice.text)
+    if advice.cards:
+        yield Cards("Best by each criterion", advice.cards)
+    yield Text("paragraph", verdict)
 
 
 def _set_sections(
@@ -116,6 +128,7 @@ def _set_sections(
         ("Learning curves", "curves", pictures.learning() if pictures else ()),
         ("Speed", "speed", pictures.fps() if pictures else ()),
         ("Where the time went", "time", pictures.time() if pictures else ()),
+        ("Cost", "cost", cost_blocks(one)),
         ("Evaluation and generalisation gap", "evaluation", evaluation),
         ("All pairs", "pairs", [tables.pair_table(one, most_pairs)]),
         ("Time to reward", "reaching", [tables.reaching_table(one)]),
@@ -136,9 +149,9 @@ def _summary(one: ComparableSet, order: int | None, drawn: bool) -> Section:
     if not order:
         return Section("Summary", "set-1", (Text("paragraph", one.title), *blocks))
     verdict = one.verdict.removeprefix(f"{one.title}: ")
-    lead = Text("paragraph", verdict[:1].upper() + verdict[1:])
+    found = advice_blocks(one.advice, verdict[:1].upper() + verdict[1:], lead=False)
     short = f"{order}. {one.env}" + ("" if one.finished else ", unfinished")
-    return Section(f"{order}. {one.title}", f"set-{order}", (lead, *blocks), short=short)
+    return Section(f"{order}. {one.title}", f"set-{order}", (*found, *blocks), short=short)
 
 
 def _settings(sets: Sequence[ComparableSet]) -> Iterator[Section]:

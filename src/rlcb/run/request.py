@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from rlcb.config.division import Given
-from rlcb.config.load import build_config, default_file, default_output
+from rlcb.config.load import build_config, default_output
+from rlcb.config.named import default_file, note_unused
 from rlcb.config.registry import ALGORITHMS, CLUSTER_KEYS, RESUMABLE_KEYS
 from rlcb.config.schema import Config, ParallelConfig, fields
 from rlcb.console import note
@@ -38,7 +39,9 @@ class Request:
 
 def new_config(algorithm: str, mode: str, file: Path | None, overrides: Given) -> Config:
     """The file's configuration, by default that of the algorithm and mode, with the flags on top."""
-    file = file or default_file(algorithm, mode)
+    if file is None:
+        note_unused(algorithm, mode)
+        file = default_file(algorithm, mode)
     return build_config(file, overrides, mode=mode, algorithm=algorithm)
 
 
@@ -56,6 +59,13 @@ def requested_config(request: Request) -> tuple[Config, str]:
     config = new_config(algorithm, mode, request.config_file, changes)
     refuse_workers(mode, request.overrides)
     return config, mode
+
+
+def settings_file(request: Request, algorithm: str, mode: str) -> Path | None:
+    """The file that the settings of a run came from; None: the program's own defaults."""
+    if request.resume:
+        return request.resume / "config.yaml"
+    return request.config_file or default_file(algorithm, mode)
 
 
 def _algorithm_and_mode(request: Request) -> tuple[str, str]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, closing, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -62,7 +63,7 @@ def benchmark(
     wanted = build_suite(file, flags) if (file or flags) and not is_continued else None
     if wanted is None and not has_plan(output):
         raise UsageError(
-            f"--output-dir {output}: holds no suite to continue; to start one give --suite FILE, --duration HOURS "
+            f"--output-dir {output}: holds no suite to continue; to start one give --suite NAME|FILE, --duration HOURS "
             "or --total-timesteps N"
         )
     again = f"rlcb benchmark --output-dir {output}{permitted_flags()}" + (f" --jobs {jobs}" if jobs else "")
@@ -134,13 +135,13 @@ def _agreed(output: Path, chosen: Suite) -> Suite:
         elif config.hardware.precision == "auto":
             configs[kind] = with_precision(config, kind.mode)
             measured[kind.pair] = configs[kind].hardware.precision
-    return Suite(suite.settings, configs)
+    return replace(suite, configs=configs)
 
 
 def _planned(output: Path, suite: Suite) -> Suite:
     """The same before anything is measured, with numbers of workers, and of threads if the suite is a new one."""
     here = {kind: decided(config) for kind, config in suite.configs.items() if _is_decided_here(config, kind)}
-    suite = Suite(suite.settings, {**suite.configs, **here})
+    suite = replace(suite, configs={**suite.configs, **here})
     return suite if has_plan(output) else with_threads(suite, len(core_shares()))
 
 

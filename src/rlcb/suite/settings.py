@@ -1,7 +1,7 @@
 """The settings of a benchmark suite, from its YAML file and flags, and the configuration of each kind of run."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -9,6 +9,7 @@ from pydantic import BeforeValidator, Field, ValidationError
 
 from rlcb.config.division import Given, division_note
 from rlcb.config.load import meant
+from rlcb.config.named import default_file, find_config
 from rlcb.config.registry import ALGORITHMS, CLUSTER_KEYS, DEFAULT_ALGORITHM, MODES, Kind
 from rlcb.config.schema import Config
 from rlcb.config.section import Section, Whole, setting
@@ -68,7 +69,9 @@ class SuiteConfig(Section):
         0.0, "pause between runs in seconds: a number from 0 to 86400", "SECONDS", ge=0, le=86400
     )
     config: str | dict[str, str] | None = setting(
-        None, "a config file for all runs, or in a suite file one each, such as 'ppo_parallel: FILE'", "FILE"
+        None,
+        "a configuration's name or file for all runs, or in a suite file one each, such as 'ppo_parallel: FILE'",
+        "NAME|FILE",
     )
     overrides: dict[str, Any] = setting({}, "config keys for all runs, such as 'num_envs: 32'")
 
@@ -99,6 +102,9 @@ class Suite:
 
     settings: SuiteConfig
     configs: dict[Kind, Config]
+    # For messages: the file that the settings are from, None if from flags, and those of the configurations.
+    file: Path | None = field(default=None, compare=False)
+    config_files: tuple[Path, ...] = field(default=(), compare=False)
 
 
 def build_suite(path: Path | None, flags: Given) -> Suite:
@@ -121,7 +127,10 @@ def build_suite(path: Path | None, flags: Given) -> Suite:
             values = {name: entry for name, entry in values.items() if name not in BUDGETS}
         values[key], source[key] = value, flag
     settings = _validated(values, source)
-    return Suite(settings, _build_configs(settings, source))
+    named = {kind: _file_of(settings, source, kind) for kind in settings.kinds}
+    used = (file or default_file(kind.algorithm, kind.mode) for kind, file in named.items())
+    files = tuple(dict.fromkeys(file for file in used if file))
+    return Suite(settings, _build_configs(settings, source, named), path, files)
 
 
 def read_settings(path: Path) -> SuiteConfig:
@@ -209,16 +218,14 @@ def _check_files(settings: SuiteConfig, source: Sources) -> None:
                 raise UsageError(f"{source['config']}: unknown key {pair}{meant(pair, pairs)}")
 
 
-def _build_configs(settings: SuiteConfig, source: Sources) -> dict[Kind, Config]:
-    """The configuration of each kind; checked for every game, kept with the first game's name and the first seed."""
+def _build_configs(settings: SuiteConfig, source: Sources, files: Mapping[Kind, Path | None]) -> dict[Kind, Config]:
+    """The configuration of each kind from `files`; checked for every game, kept with the first game and seed."""
     configs: dict[Kind, Config] = {}
     said: dict[str, None] = {}  # once for all variants
     for kind in settings.kinds:
-        own = settings.variants.get(kind.variant, {}).get(CONFIG)
-        given = own or (settings.config.get(kind.pair) if isinstance(settings.config, dict) else settings.config)
         for game in reversed(settings.games):
             changes = _changes(settings, source, kind, game)
-            configs[kind] = new_config(kind.algorithm, kind.mode, Path(given) if given else None, changes)
+            configs[kind] = new_config(kind.algorithm, kind.mode, files[kind], changes)
         if kind.is_parallel and (words := division_note(configs[kind], changes)):
             said[f"{kind.pair}: {words}"] = None
         want_tensorboard(configs[kind].logging.tensorboard)
@@ -230,6 +237,17 @@ def _build_configs(settings: SuiteConfig, source: Sources) -> dict[Kind, Config]
     return configs
 
 
+def _file_of(settings: SuiteConfig, source: Sources, kind: Kind) -> Path | None:
+    """The configuration that is named for a kind of run, by its variant or for all."""
+    own = settings.variants.get(kind.variant, {}).get(CONFIG)
+    given = own or (settings.config.get(kind.pair) if isinstance(settings.config, dict) else settings.config)
+    try:
+        return find_config(given) if given else None
+    except UsageError as error:
+        where = f"{source['variants']}.{kind.variant}.{CONFIG}" if own else source["config"]
+        raise UsageError(f"{where}: {error}") from None
+
+
 def moved(suite: Suite, where: Mapping[str, Any]) -> Suite:
     """The same suite on another cluster, or on this machine; `where`: the keys that say so with their values."""
     settings = suite.settings.model_copy(update={"overrides": {**suite.settings.overrides, **where}})
@@ -239,7 +257,7 @@ def moved(suite: Suite, where: Mapping[str, Any]) -> Suite:
     }
     for kind, config in configs.items():
         _check_machines(kind, config, settings)
-    return Suite(settings, configs)
+    return replace(suite, settings=settings, configs=configs)
 
 
 def _check_machines(kind: Kind, config: Config, settings: SuiteConfig) -> None:
