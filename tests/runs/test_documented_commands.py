@@ -37,6 +37,7 @@ _OTHER_MACHINES = "is for a cluster of other machines; tests/cluster starts clus
 _INSTALLS = "installs packages"
 _SERVICE = "changes the services of whoever types it; test_the_command_of_the_service_is_accepted runs what they start"
 _SLURM = "belongs to a job script"
+_SERVES = "serves until it is stopped"
 NOT_RUN = {
     "source .venv/bin/activate": "changes the shell that it is typed in",
     "bash scripts/setup.sh": _INSTALLS,
@@ -48,10 +49,14 @@ NOT_RUN = {
     "python3.11 -m venv ~/rlcb": _INSTALLS,
     "~/rlcb/bin/pip install -c constraints.txt "
     "'dist/rl_cluster_benchmark-<version>-py3-none-any.whl[tensorboard,video,cluster]'": _INSTALLS,
+    "pip install 'rl-cluster-benchmark[pandas]'": _INSTALLS,
     "bash scripts/test.sh": _TESTS,
     "bash scripts/test.sh fast": _TESTS,
     "bash scripts/test.sh -k resume": _TESTS,
-    "tensorboard --logdir ./benchmarks": "serves until it is stopped",
+    "source venv/bin/activate": "an activation that docs/old_commands.md replaces",
+    "tensorboard --logdir ./benchmarks": _SERVES,
+    "tensorboard --logdir ./benchmarks/sequential_1h/logs/": _SERVES,
+    "tensorboard --logdir ./logs": _SERVES,
     "rlcb status --watch": "goes on until it is stopped; tests/runs/test_status_runs.py stops it",
     "rlcb train reinforce --env CartPole-v1": _EXAMPLE,
     "rlcb train reinforce --env CartPole-v1 --mode parallel --num-workers 2": _EXAMPLE,
@@ -131,7 +136,7 @@ PLACEHOLDERS = {
 # How the verbs and scripts of this program are run; the scripts in perf/ only parse their arguments.
 WITH_DRY_RUN = ("train", "benchmark")
 # Beginnings of lines that Make would run and these tests do not.
-MAKE_NOT_RUN = ("printf", "grep", "rm", "find", ".venv/bin/python -m tensorboard.main")
+MAKE_NOT_RUN = ("printf", "grep", "rm", "find", "bash scripts/docs.sh", ".venv/bin/python -m tensorboard.main")
 SMALLER = {
     "evaluate": ("--num-episodes", "2", "--num-threads", "1"),
     "limits": ("--rounds", "1", "--seconds", "0.05", "--accept-disturbed"),
@@ -151,14 +156,16 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     for algorithm, workers in (("impala", ()), ("a2c", ()), ("a3c", ("--num-workers", "1", "--num-envs", "8"))):
         size = ("--env", "CartPole-v1", "--num-envs", "8", "--n-steps", "32", "--num-threads", "1", *workers)
         assert rlcb("train", algorithm, *size, *short, "--output-dir", runs / algorithm) == 0
-    for name in ("sequential_1", "study/sequential"):
+    for name in ("sequential_1", "sequential_1h", "study/sequential"):
         shutil.copytree(runs / "half_hour", runs / name)
-    shutil.copytree(runs / "parallel_1", runs / "study" / "parallel")
+    for name in ("parallel_1h", "study/parallel"):
+        shutil.copytree(runs / "parallel_1", runs / name)
+    shutil.copytree(runs / "impala", runs / "impala_seq_30min")
+    (root / "mine.yaml").write_text("base: ppo_sequential_ryzen7\n")  # what a redirected `rlcb configs` leaves
     logs = ROOT / "tests" / "fixtures" / "external"
     shutil.copytree(logs / "sb3", root / "sb3_logs")
     shutil.copytree(logs / "cleanrl", root / "runs")
     (root / "tags.yaml").write_text("reward: charts/episodic_return\nrewards: episodes\n")
-    (root / "mine.yaml").write_text("base: ppo_sequential_ryzen7\n")  # what a redirected `rlcb configs` leaves
     gc.freeze()  # each command is followed by a collection, which would look at torch and all else every time
     yield root
     gc.unfreeze()

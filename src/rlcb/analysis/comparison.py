@@ -110,8 +110,8 @@ def _concluded(one: ComparableSet, sets: Sequence[ComparableSet]) -> ComparableS
     own = own_groups(made)
     notes = (*(notes_on(own) if own.groups else ()), *external_notes(made))
     sentences = [verdict_on(own)] if own.groups else []
-    verdict = " ".join([*sentences, *external_verdict(made)])
-    return replace(made, notes=notes, verdict=verdict, advice=advise(own) if own.groups else None)
+    made = replace(made, notes=notes, verdict=" ".join([*sentences, *external_verdict(made)]))
+    return replace(made, advice=advise(own) if own.groups else None)
 
 
 def _across_machines(sets: Sequence[ComparableSet]) -> tuple[MachineTable, ...]:

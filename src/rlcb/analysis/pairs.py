@@ -30,8 +30,9 @@ def _test(metric: str, first: Group, second: Group) -> Pair:
     one, two = first.metrics[metric], second.metrics[metric]
     difference = one.mean - two.mean if one.mean is not None and two.mean is not None else None
     pair = Pair(metric, first.label, second.label, difference)
-    if why := _not_judged(metric, first, second):
-        return replace(pair, verdict=f"n/a ({why})")
+    reason = _why_not_tested(metric, first, second)
+    if reason:
+        return replace(pair, verdict=f"n/a ({reason})")
     if metric == "average_fps":
         return _test_speed(pair, first, second)
     if min(one.n, two.n) < 2:
@@ -42,17 +43,18 @@ def _test(metric: str, first: Group, second: Group) -> Pair:
     return replace(pair, interval=tested.interval, p=tested.p, effect=tested.effect)
 
 
-def _not_judged(metric: str, first: Group, second: Group) -> str:
-    """Why two groups are not judged by a metric; empty where they are."""
-    invalid = next((group for group in (first, second) if not group.valid), None)
-    if invalid:
-        return f"{invalid.label} is invalid: {len(invalid.failed)} failed seeds"
-    if unknown := lacking(metric, first, second):
+def _why_not_tested(metric: str, first: Group, second: Group) -> str:
+    """What forbids a test of two groups on a metric, whatever their values; empty if nothing does."""
+    for group in (first, second):
+        if not group.valid:
+            return f"{group.label} is invalid: {len(group.failed)} failed seeds"
+    unknown = lacking(metric, first, second)
+    if unknown:
         return unknown
-    unjudged = next((group for group in (first, second) if metric in OF_SPEED and group.unjudged), None)
-    if unjudged is None:
-        return ""
-    return f"{unjudged.label} {'shared the machine' if unjudged.unjudged == 'shared' else 'was disturbed'}"
+    for group in (first, second) if metric in OF_SPEED else ():
+        if group.unjudged:
+            return f"{group.label} shared the machine" if group.unjudged == "shared" else f"{group.label} was disturbed"
+    return ""
 
 
 def _test_speed(pair: Pair, first: Group, second: Group) -> Pair:

@@ -54,8 +54,8 @@ def commands() -> list[Command]:
         "evaluate": other.evaluate_parser,
         "status": other.status_parser,
         "compare": other.compare_parser,
-        "import": other.import_parser,
         "configs": other.configs_parser,
+        "import": other.import_parser,
         "doctor": other.doctor_parser,
         "completion": other.completion_parser,
     }

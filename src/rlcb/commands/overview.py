@@ -41,12 +41,12 @@ VERBS = {
         "look", "compare runs: metrics over seeds, tests of pairs, a verdict",
         "rlcb compare benchmarks/sequential benchmarks/parallel",
     ),
+    "configs": Verb(
+        "look", "list the configurations and suites of the package, or print one", "rlcb configs ppo_paper > mine.yaml"
+    ),
     "import": Verb(
         "look", "read runs of Stable-Baselines3, CleanRL, RLlib or any TensorBoard log, to compare with",
         "rlcb import sb3_logs --game CartPole-v1",
-    ),
-    "configs": Verb(
-        "look", "list the configurations and suites of the package, or print one", "rlcb configs ppo_paper > mine.yaml"
     ),
     "doctor": Verb("check", "check the installation: what is there, what is missing, how to get it", "rlcb doctor"),
     "completion": Verb(

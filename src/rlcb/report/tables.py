@@ -187,7 +187,7 @@ def winner_table(one: ComparableSet) -> Table:
 
 
 def _best(one: ComparableSet, metric: str) -> Group | None:
-    """The group with the best mean, among those that have a value of every seed."""
+    """The group with the best mean, among those of which enough is known and that have a value of every seed."""
     return next(iter(ranked(one.measured, metric)), None)
 
 

@@ -16,10 +16,11 @@ from rlcb.analysis.external.monitor import read_monitors
 from rlcb.analysis.external.progress import read_progress
 from rlcb.analysis.external.record import MARK, SCHEMA, External, SourceFile, external_of
 from rlcb.analysis.external.tensorboard import read_tensorboard
-from rlcb.analysis.history import WINDOW, Columns, as_history, read_log
+from rlcb.analysis.history import Columns, as_history, read_log
 from rlcb.analysis.run import Run, RunMetrics, metrics_of_history
 from rlcb.analysis.untrusted import env_names, plain, read_object, section, whole_number
 from rlcb.disturbance.verdict import Disturbance
+from rlcb.envs.episodes import WINDOW
 from rlcb.errors import UsageError
 from rlcb.files import sha256_of
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from rlcb.analysis.history import WINDOW
 from rlcb.analysis.statistics import Array
+from rlcb.envs.episodes import WINDOW
 
 MOST_ROWS = 10_000  # that a converted log has
 EPISODES, AVERAGES = "episodes", "averages"  # what an entry of a log is
