@@ -41,6 +41,7 @@ NOT_RUN = {
     "bash scripts/setup.sh": _INSTALLS,
     "PYTHON=/path/to/python3.12 bash scripts/setup.sh": _INSTALLS,
     "pip install 'rl-cluster-benchmark[cluster]'": _INSTALLS,
+    "pip install 'rl-cluster-benchmark[mujoco]'": _INSTALLS,
     "pip install 'rl-cluster-benchmark[tensorboard]'": _INSTALLS,
     "pip install 'rl-cluster-benchmark[video]'": _INSTALLS,
     "bash scripts/test.sh": _TESTS,
@@ -104,6 +105,9 @@ INSTEAD = {
     "rlcb train a2c --resume DIR": "rlcb train ppo --resume DIR",  # the document says that it is refused
     f'srun --overlap -N1 -w "$head" .venv/bin/{_ON_SLURM} --cluster "$address" --num-actors auto': (
         f"{_ON_SLURM} --cluster 192.168.1.10:6379 --num-actors auto"
+    ),
+    "rlcb train ppo --config config/ppo_mujoco.yaml": (
+        "rlcb train ppo --config config/ppo_mujoco.yaml --env Pendulum-v1"
     ),
     "sudo python perf/cluster_model.py --measure": "python perf/cluster_model.py --measure",
 }
