@@ -20,10 +20,10 @@ TARGETS := help install test check \
   train-a2c train-a2c-timed train-a2c-parallel train-a2c-parallel-timed \
   train-a3c train-a3c-timed train-a3c-parallel train-a3c-parallel-timed \
   evaluate evaluate-ppo evaluate-impala evaluate-a2c evaluate-a3c \
-  compare benchmark cluster-demo tensorboard clean
+  compare benchmark cluster-demo tensorboard docs docs-serve clean
 .DEFAULT_GOAL := help
 .PHONY: $(TARGETS)
-$(filter-out help install test cluster-demo clean,$(TARGETS)): install
+$(filter-out help install test cluster-demo docs docs-serve clean,$(TARGETS)): install
 
 , := ,
 # say WHAT; for_steps WHO,DIRECTORY,COMMAND; for_hours WHO,DIRECTORY,COMMAND,HOURS; evaluate WHAT,COMMAND
@@ -127,7 +127,15 @@ tensorboard:  ## TensorBoard for all runs under LOGS (./benchmarks), at HOST (lo
 	$(call say,Starting TensorBoard for $(LOGS) at $(HOST)$(if $(PORT),:$(PORT)))
 	@$(PYTHON) -m tensorboard.main --logdir $(LOGS) --host $(HOST) $(if $(PORT),--port $(PORT)) $(ARGS)
 
-clean:  ## remove .venv and caches; runs are kept
-	$(call say,Removing .venv and caches; runs are kept)
-	rm -rf .venv perf/.venvs .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist src/*.egg-info
+docs:  ## the documentation as a site in site/; dead links are errors
+	$(call say,Building the documentation into site/)
+	@bash scripts/docs.sh
+
+docs-serve:  ## the same, served at http://127.0.0.1:8000 and built again when a page changes
+	$(call say,Serving the documentation at http://127.0.0.1:8000)
+	@bash scripts/docs.sh serve
+
+clean:  ## remove .venv, the built site and caches; runs are kept
+	$(call say,Removing .venv$(,) the built site and caches; runs are kept)
+	rm -rf .venv .venv-docs site perf/.venvs .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist src/*.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -8,20 +8,22 @@ from pathlib import Path
 from rlcb.config.plan import Plan, make_plan
 from rlcb.config.registry import ALGORITHMS
 from rlcb.config.schema import Config
-from rlcb.console import filled, note, warn
-from rlcb.envs.families import family_of, foreseen_spec
+from rlcb.console import filled, note, say, warn
+from rlcb.envs.families import family_of
 from rlcb.files import nearest_existing
 from rlcb.hardware import computes_bf16, usable_cpus
 from rlcb.run.directory import RunDirectory, foresee_run
+from rlcb.run.fit import Fit, check_fit
 from rlcb.run.memory import expected_bytes
 from rlcb.run.metrics import want_tensorboard
 from rlcb.run.space import check_space, checkpoint_bytes
 
 
-def print_banner(run: RunDirectory, config: Config, plan: Plan) -> None:
-    """Print the banner of a run that starts, after notes on what differs from the request or will be slow."""
+def print_banner(run: RunDirectory, config: Config, plan: Plan, fit: Fit, file: Path | None) -> None:
+    """Print the banner of a run with the settings of `file`, after notes on what differs or will be slow."""
     _print_notes(config, run.mode, plan)
-    print(filled("train_banner.txt", run=run, config=config, plan=plan, **_known(config)), flush=True)
+    known = {"run": run, "config": config, "plan": plan, "fit": fit, "file": file, **_known(config)}
+    say(filled("train_banner.txt", **known))
 
 
 def _known(config: Config) -> dict[str, object]:
@@ -92,7 +94,7 @@ class UnknownCluster:
         return None
 
 
-def print_plan(path: Path, config: Config, mode: str, resume: bool) -> int:
+def print_plan(path: Path, config: Config, mode: str, resume: bool, file: Path | None) -> None:
     """Print what a run would do, after all that could refuse it; starts nothing, writes nothing, measures nothing."""
     prospect = foresee_run(path, config, mode, resume)
     size, keep = checkpoint_bytes(config), config.logging.keep_checkpoints
@@ -103,6 +105,7 @@ def print_plan(path: Path, config: Config, mode: str, resume: bool) -> int:
     values = {
         "prospect": prospect,
         "config": config,
+        "file": file,
         "mode": mode,
         "option": option,
         "begun": _begun(prospect.checkpoints, config) if resume else None,
@@ -113,19 +116,14 @@ def print_plan(path: Path, config: Config, mode: str, resume: bool) -> int:
         "free_mb": shutil.disk_usage(nearest_existing(prospect.checkpoints)).free / 2**20,
         "tensorboard": want_tensorboard(config.logging.tensorboard),
     }
-    print(filled("train_plan.txt", **values, **_known(config)), flush=True)
-    return 0
+    say(filled("train_plan.txt", **values, **_known(config)))
 
 
 def _option(config: Config, mode: str) -> Option | None:
     """How a run would be carried out; None where only a cluster's cores would tell."""
     cluster = config.parallel.cluster if mode == "parallel" else None
     pool = UnknownCluster(local=cluster == "local") if cluster is not None else None
-    spec = foreseen_spec(config.env)
-    if config.training.network != "auto" or config.training.normalize_observations:
-        from rlcb.networks.policy import make_policy_network
-
-        make_policy_network(config.training, spec)  # refuses what it does not fit
+    spec = check_fit(config).spec
     if pool and not pool.local and config.parallel.num_workers == "auto":
         return None
     decided, plan = make_plan(config, mode, pool)

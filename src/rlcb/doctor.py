@@ -5,11 +5,13 @@ import os
 import shutil
 import sys
 import time
+from pathlib import Path
 
 PIP = "pip install -c constraints.txt -e '.[tensorboard]'"
 PACKAGES = {"torch": "torch", "procgen": "procgen-mirror", "gymnasium": "gymnasium", "numpy": "numpy",
             "pydantic": "pydantic", "yaml": "pyyaml", "jinja2": "jinja2", "psutil": "psutil",
             "rich": "rich"}  # fmt: skip
+_SETUP = Path(__file__).resolve().parents[2] / "scripts" / "setup.sh"  # of a checkout
 _LOOK_SECONDS = 1.0  # that the use of the cores is measured for
 
 
@@ -31,14 +33,16 @@ def examine() -> int:
 def _python() -> str:
     version = ".".join(map(str, sys.version_info[:3]))
     if not (3, 11) <= sys.version_info[:2] < (3, 13):
-        raise RuntimeError(f"this is {version}; Procgen has builds for Python 3.11 and 3.12 only")
+        raise RuntimeError(f"this is {version}; Procgen has builds for Python 3.11 and 3.12 only, install one of them")
     return version
 
 
 def _packages() -> str:
     missing = [package for module, package in PACKAGES.items() if importlib.util.find_spec(module) is None]
     if missing:
-        raise RuntimeError(f"missing {', '.join(missing)}; get them with: bash scripts/setup.sh (or {PIP})")
+        checkout = _SETUP.is_file()
+        command = f"bash scripts/setup.sh (or {PIP})" if checkout else f"pip install {' '.join(missing)}"
+        raise RuntimeError(f"missing {', '.join(missing)}; get them with: {command}")
     return ", ".join(PACKAGES.values())
 
 

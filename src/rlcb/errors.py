@@ -13,6 +13,10 @@ class UsageError(RlcbError):
     exit_code = 2
 
 
+class NotPermitted(UsageError):
+    """A file names a module of the user's own that the command line does not name."""
+
+
 class Diverged(RlcbError):
     """Training produced numbers that are not finite and cannot go on."""
 
@@ -39,3 +43,7 @@ class ResourceError(RlcbError):
 
 class GpuFailed(ResourceError):
     """The GPU reported an error or is lost: nothing can be read from it any more."""
+
+
+class RlcbWarning(UserWarning):
+    """Something that did not stop the program, where it is not printed as a line."""

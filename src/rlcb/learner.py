@@ -18,6 +18,7 @@ from rlcb.comm.process_group import ProcessGroup, SharedMemoryGroup, SoloGroup
 from rlcb.comm.shared_parameters import SharedParameters
 from rlcb.config.registry import ALGORITHMS
 from rlcb.config.schema import Config, TrainingConfig
+from rlcb.envs.own_code import module_of
 from rlcb.networks.computation import Computation
 from rlcb.networks.kept_layers import KeptLayers
 from rlcb.networks.policy import observation_moments, scaling_of
@@ -66,7 +67,9 @@ class Learner:
         """How the policy is computed."""
         config = self.config
         # One gradient per rollout, at the weights that acted: the forward pass of acting serves for learning, too.
-        once = ALGORITHMS[config.algorithm].whole_rollout and not config.training.micro_batch_size
+        # What layers the user's own networks have is not known.
+        own = module_of(config.training.network) is not None
+        once = ALGORITHMS[config.algorithm].whole_rollout and not config.training.micro_batch_size and not own
         return Computation(self.policy, config.hardware.precision, keeps_layers=once)
 
     def join(self, group: ProcessGroup, shared: SharedParameters | None = None) -> None:

@@ -94,13 +94,13 @@ def test_the_column_is_in_the_report_and_the_metric_in_the_comparison(tmp_path: 
         write_run(tmp_path / "runs" / f"run_{seed}", seed=seed)
     done = rlcb("compare", tmp_path / "runs", "--output", tmp_path / "out", env={"PYTHONPATH": str(source)})
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "CPU use (%)" in done.stdout
-    assert "| CPU use (%)" in (tmp_path / "out" / "report.md").read_text()
-    assert "CPU use (%)" in (tmp_path / "out" / "report.html").read_text()
+    assert "Mean memory (GB)" in done.stdout
+    assert "| Mean memory (GB)" in (tmp_path / "out" / "report.md").read_text()
+    assert "Mean memory (GB)" in (tmp_path / "out" / "report.html").read_text()
     group = json.loads((tmp_path / "out" / "comparison.json").read_text())["sets"][0]["groups"][0]
-    assert group["metrics"]["cpu_percent"]["mean"] == 95.0
+    assert group["metrics"]["average_memory_gb"]["mean"] == 0.7
     with (tmp_path / "out" / "comparison.csv").open() as file:
-        assert "cpu_percent" in {row["metric"] for row in csv.DictReader(file)}
+        assert "average_memory_gb" in {row["metric"] for row in csv.DictReader(file)}
 
 
 @pytest.mark.parametrize("text", ["a\nb\nc\n", "b\nx\nb\n"], ids=["no place", "two places"])

@@ -24,6 +24,7 @@ import pytest
 from helpers.documented import commands_in, documented_commands, make_targets, split
 from helpers.in_process import command as rlcb
 from helpers.in_process import preserved
+from helpers.own_code import PAGE
 from helpers.processes import ROOT, TINY
 
 COMMANDS = documented_commands()
@@ -36,6 +37,7 @@ _OTHER_MACHINES = "is for a cluster of other machines; tests/cluster starts clus
 _INSTALLS = "installs packages"
 _SERVICE = "changes the services of whoever types it; test_the_command_of_the_service_is_accepted runs what they start"
 _SLURM = "belongs to a job script"
+_SERVES = "serves until it is stopped"
 NOT_RUN = {
     "source .venv/bin/activate": "changes the shell that it is typed in",
     "bash scripts/setup.sh": _INSTALLS,
@@ -44,10 +46,18 @@ NOT_RUN = {
     "pip install 'rl-cluster-benchmark[mujoco]'": _INSTALLS,
     "pip install 'rl-cluster-benchmark[tensorboard]'": _INSTALLS,
     "pip install 'rl-cluster-benchmark[video]'": _INSTALLS,
+    "pip wheel --no-deps --wheel-dir dist .": "tests/runs/test_wheel.py does the same",
+    "python3.11 -m venv ~/rlcb": _INSTALLS,
+    "~/rlcb/bin/pip install -c constraints.txt "
+    "'dist/rl_cluster_benchmark-<version>-py3-none-any.whl[tensorboard,video,cluster]'": _INSTALLS,
+    "pip install 'rl-cluster-benchmark[pandas]'": _INSTALLS,
     "bash scripts/test.sh": _TESTS,
     "bash scripts/test.sh fast": _TESTS,
     "bash scripts/test.sh -k resume": _TESTS,
-    "tensorboard --logdir ./benchmarks": "serves until it is stopped",
+    "source venv/bin/activate": "an activation that docs/old_commands.md replaces",
+    "tensorboard --logdir ./benchmarks": _SERVES,
+    "tensorboard --logdir ./benchmarks/sequential_1h/logs/": _SERVES,
+    "tensorboard --logdir ./logs": _SERVES,
     "rlcb status --watch": "goes on until it is stopped; tests/runs/test_status_runs.py stops it",
     "rlcb train reinforce --env CartPole-v1": _EXAMPLE,
     "rlcb train reinforce --env CartPole-v1 --mode parallel --num-workers 2": _EXAMPLE,
@@ -78,6 +88,7 @@ NOT_RUN = {
         "continues a suite; tests/cluster/test_cluster_suites.py has one"
     ),
     "python docs/results/plot.py": "redraws the pictures of docs/results.md",
+    **dict.fromkeys(commands_in(PAGE.read_text(encoding="utf-8")), "is run by tests/runs/test_own_code.py, for real"),
 }
 # Commands that are run in another form: what the document leaves open, or what this machine does not have.
 _ON_SLURM = "rlcb train impala --mode parallel"
@@ -87,6 +98,8 @@ _MANY_RUNS = "--modes sequential --seeds 1 2 3 4 5 6 --games coinrun starpilot -
 INSTEAD = {
     "rlcb train … | head": "rlcb train ppo",
     'eval "$(rlcb completion bash)"': "rlcb completion bash",
+    "rlcb configs ppo_sequential_ryzen7 > mine.yaml": "rlcb configs ppo_sequential_ryzen7",
+    "rlcb configs ppo_sequential > mine.yaml": "rlcb configs ppo_sequential",
     "nohup rlcb train …": "rlcb train ppo",
     f"tmux new -s long {_LONG}": _LONG,
     f"nohup {_LONG} > long.log 2>&1 &": _LONG,
@@ -127,7 +140,7 @@ PLACEHOLDERS = {
 # How the verbs and scripts of this program are run; the scripts in perf/ only parse their arguments.
 WITH_DRY_RUN = ("train", "benchmark")
 # Beginnings of lines that Make would run and these tests do not.
-MAKE_NOT_RUN = ("printf", "grep", "rm", "find", ".venv/bin/python -m tensorboard.main")
+MAKE_NOT_RUN = ("printf", "grep", "rm", "find", "bash scripts/docs.sh", ".venv/bin/python -m tensorboard.main")
 SMALLER = {
     "evaluate": ("--num-episodes", "2", "--num-threads", "1"),
     "limits": ("--rounds", "1", "--seconds", "0.05", "--accept-disturbed"),
@@ -147,12 +160,28 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     for algorithm, workers in (("impala", ()), ("a2c", ()), ("a3c", ("--num-workers", "1", "--num-envs", "8"))):
         size = ("--env", "CartPole-v1", "--num-envs", "8", "--n-steps", "32", "--num-threads", "1", *workers)
         assert rlcb("train", algorithm, *size, *short, "--output-dir", runs / algorithm) == 0
-    for name in ("sequential_1", "study/sequential"):
+    for name in ("sequential_1", "sequential_1h", "study/sequential"):
         shutil.copytree(runs / "half_hour", runs / name)
-    shutil.copytree(runs / "parallel_1", runs / "study" / "parallel")
+    for name in ("parallel_1h", "study/parallel"):
+        shutil.copytree(runs / "parallel_1", runs / name)
+    shutil.copytree(runs / "impala", runs / "impala_seq_30min")
+    (root / "mine.yaml").write_text("base: ppo_sequential_ryzen7\n")  # what a redirected `rlcb configs` leaves
+    logs = ROOT / "tests" / "fixtures" / "external"
+    shutil.copytree(logs / "sb3", root / "sb3_logs")
+    shutil.copytree(logs / "cleanrl", root / "runs")
+    (root / "tags.yaml").write_text("reward: charts/episodic_return\nrewards: episodes\n")
     gc.freeze()  # each command is followed by a collection, which would look at torch and all else every time
     yield root
     gc.unfreeze()
+
+
+@pytest.fixture(scope="module")
+def anywhere(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder that has nothing of the repository, as a user of the installed package has it."""
+    root = tmp_path_factory.mktemp("anywhere")
+    for name in ("benchmarks", "mine.yaml"):
+        (root / name).symlink_to(folder / name)
+    return root
 
 
 class ArgumentsAccepted(BaseException):
@@ -203,7 +232,7 @@ def outcome_of(command: str) -> int | None:
     os.environ.update(variables)
     code = None
     match filled_in(words):
-        case ["rlcb", verb] if verb != "doctor":  # the verb's name, not a command line
+        case ["rlcb", verb] if verb not in ("doctor", "configs"):  # the verb's name, not a command line
             code = rlcb(verb, "--help")
         case ["rlcb", verb, *arguments] | ["python" | ".venv/bin/python", "-m", "rlcb", verb, *arguments]:
             code = rlcb(verb, *arguments, *smaller(verb, arguments))
@@ -273,8 +302,8 @@ pytestmark = pytest.mark.xdist_group("documented commands")
 
 
 @pytest.mark.parametrize("command", [command for command in COMMANDS if command not in NOT_RUN])
-def test_a_documented_command_is_accepted(command: str, folder: Path) -> None:
-    assert_accepted(folder, command)
+def test_a_documented_command_is_accepted(command: str, folder: Path, anywhere: Path) -> None:
+    assert_accepted(anywhere if split(INSTEAD.get(command, command))[1][0] == "rlcb" else folder, command)
 
 
 def test_the_command_of_the_service_is_accepted(folder: Path) -> None:

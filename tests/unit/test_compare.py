@@ -144,14 +144,23 @@ def test_one_seed_of_one_group_says_whose(tmp_path: Path) -> None:
     assert "; one seed of PPO Parallel (4 workers): not enough to tell." in verdict
 
 
-def test_one_seed_each_says_so(tmp_path: Path) -> None:
+def test_one_seed_each_answers_speed_and_nothing_else(tmp_path: Path) -> None:
     comparison = compared(two_groups(tmp_path, seeds=(1,)))
-    assert {pair.verdict for pair in comparison.sets[0].pairs} == {"n/a (one seed)"}
-    assert all(pair.interval is pair.p is pair.winner is None for pair in comparison.sets[0].pairs)
-    assert all(group.metrics[metric.name].interval is None for group in comparison.sets[0].groups for metric in METRICS)
+    one = comparison.sets[0]
+    pairs = {pair.metric: pair for pair in one.pairs}
+    speed = pairs.pop("average_fps")
+    assert (speed.winner, speed.interval_over) == ("PPO Parallel (4 workers)", "blocks")
+    assert {pair.verdict for pair in pairs.values()} == {"n/a (one seed)"}
+    assert all(pair.interval is pair.p is pair.winner is None for pair in pairs.values())
+    known = {metric.name for group in one.groups for metric in METRICS if group.metrics[metric.name].interval}
+    assert known == {"average_fps"}
     assert "With one seed each" in comparison.verdict
     assert "; one seed each: not enough to tell." in comparison.verdict
-    assert "95 % interval             n/a" in comparison_text(comparison)
+    assert any("judged within the runs, by blocks of updates" in note for note in one.notes)
+    text = comparison_text(comparison)
+    assert "95 % interval             n/a" in text
+    assert "Final reward: not tested (one seed)" in text
+    assert "PPO Sequential − PPO Parallel (4 workers): +" not in text  # no line for a pair that was not tested
 
 
 def test_seeds_without_variation_have_no_interval(tmp_path: Path) -> None:

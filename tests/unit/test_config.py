@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from helpers.in_process import rlcb_here
 from helpers.processes import ROOT
 from rlcb.commands.keys import FIXED_KEYS, TIMED_KEYS
-from rlcb.config.load import build_config, division_note
+from rlcb.config.division import division_note
+from rlcb.config.load import build_config
 from rlcb.config.registry import ALGORITHMS
 from rlcb.config.schema import Config, all_keys, fields
 from rlcb.config.yaml_file import parse_scalar

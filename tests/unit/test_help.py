@@ -11,9 +11,11 @@ from helpers.processes import ROOT
 from rlcb.commands import other, training
 from rlcb.commands.keys import ALIASES, FIXED_KEYS, peek
 from rlcb.commands.overview import VERBS
+from rlcb.config import named
 from rlcb.config.load import build_config
 from rlcb.config.registry import ALGORITHMS, MODES
-from rlcb.config.schema import GROUPS, all_keys, fields
+from rlcb.config.schema import all_keys, fields
+from rlcb.config.section import GROUPS
 from rlcb.config.values import value_text
 from rlcb.flags import Parser, flag_of
 from rlcb.suite.settings import read_settings
@@ -140,11 +142,11 @@ def test_train_lists_the_algorithms() -> None:
         assert re.search(rf"^  {name} +{re.escape(entry.summary)} \({', '.join(entry.modes)}\)$", text, re.MULTILINE)
 
 
-def test_help_works_beside_a_damaged_file_and_without_one(tmp_path: Path) -> None:
+def test_help_works_with_a_damaged_file_and_without_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(named, "_FOLDERS", (tmp_path,))
     done = rlcb_here("train", "ppo", "--help", folder=tmp_path)
     assert entries(done.stdout)["--n-steps"].endswith("(default 128)")
-    (tmp_path / "config").mkdir()
-    (tmp_path / "config" / "ppo_sequential.yaml").write_text("training: {n_steps: many}\n")
+    (tmp_path / "ppo_sequential.yaml").write_text("training: {n_steps: many}\n")
     done = rlcb_here("train", "ppo", "--help", folder=tmp_path)
     assert entries(done.stdout)["--n-steps"].endswith("(default 128)")
     assert "n_steps: 'many' is not valid" in done.stderr

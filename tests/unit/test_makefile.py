@@ -9,7 +9,7 @@ from helpers.processes import ROOT
 
 ALGORITHMS = ("", "-impala", "-a2c", "-a3c")
 REQUIRED = {
-    "install", "test", "check", "compare", "benchmark", "tensorboard", "clean", "evaluate",
+    "install", "test", "check", "compare", "benchmark", "tensorboard", "docs", "clean", "evaluate",
     *(f"train{algorithm}{mode}" for algorithm in ALGORITHMS for mode in ("", "-timed", "-parallel", "-parallel-timed")),
     *(f"evaluate-{algorithm}" for algorithm in ("ppo", "impala", "a2c", "a3c")),
 }  # fmt: skip

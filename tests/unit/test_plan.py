@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from rlcb.config import plan as plan_module
-from rlcb.config.load import build_config, largest_division
+from rlcb.config.division import largest_division
+from rlcb.config.load import build_config
 from rlcb.config.plan import Plan, make_plan
 from rlcb.config.schema import Config
 from rlcb.errors import WorkersLost

@@ -130,7 +130,7 @@ def test_steps_are_measured_in_turn() -> None:
 def test_a_processor_without_bf16_is_named(has: bool, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     monkeypatch.setattr(announce, "computes_bf16", lambda device: has)
     config, plan = make_plan(build_config(None, {"precision": ("x", "bf16")}), "sequential")
-    announce.print_banner(SimpleNamespace(mode="sequential", algorithm="ppo", path="x"), config, plan)  # type: ignore[arg-type]
+    announce.print_banner(SimpleNamespace(mode="sequential", algorithm="ppo", path="x"), config, plan, None)  # type: ignore[arg-type]
     shown = capsys.readouterr()
     assert ("fp32 would be faster" in shown.err) == (not has)
     assert "Precision: bf16" in shown.out

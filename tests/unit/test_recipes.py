@@ -65,7 +65,8 @@ def slow_late_reward(path: Path) -> float | None:
     total, count = 0.0, 0
     for line in lines:
         reward = line["rollout/ep_reward_mean"]
-        if line["step"] > end - 250_000 and reward is not None:
+        full = line["rollout/episodes"] >= 100
+        if line["step"] > end - 250_000 and reward is not None and full:
             total += reward
             count += 1
     return total / count if count else None

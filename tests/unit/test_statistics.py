@@ -10,7 +10,6 @@ from scipy import stats
 from rlcb.analysis.statistics import (
     RESAMPLES,
     bootstrap,
-    bootstrap_ratio,
     first_reaching,
     holm,
     iqm,
@@ -110,16 +109,6 @@ def test_holm_by_hand_and_by_its_definition() -> None:
                 rejected.add(index)
             corrected = [p for p in holm(p_values) if p is not None]
             assert {index for index, p in enumerate(corrected) if p <= level + 1e-15} == rejected
-
-
-def test_a_ratio_of_means_lies_in_its_interval() -> None:
-    above, below = np.array([20.0, 21.0, 19.5, 20.5]), np.array([10.0, 10.4, 9.9, 10.1])
-    interval = bootstrap_ratio(above, below, 0)
-    assert interval is not None
-    low, high = interval
-    assert low < above.mean() / below.mean() < high
-    assert high / low < 1.15
-    assert bootstrap_ratio(above, np.array([10.0]), 0) is None
 
 
 def test_a_curve_ends_where_it_ends() -> None:

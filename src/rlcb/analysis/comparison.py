@@ -2,11 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
-from itertools import combinations
 from typing import Any
 
 import numpy as np
 
+from rlcb.analysis.advice import advise
+from rlcb.analysis.external.convert import IMPORTED
+from rlcb.analysis.external.judged import external_notes, external_verdict, own_groups
 from rlcb.analysis.game_text import verdict_over_games
 from rlcb.analysis.games import scores_over_games
 from rlcb.analysis.grouping import (
@@ -20,7 +22,6 @@ from rlcb.analysis.grouping import (
 )
 from rlcb.analysis.machines import efficiency
 from rlcb.analysis.metrics import (
-    METRIC,
     METRICS,
     NEEDS_ALL_SEEDS,
     NEEDS_ONE_MEASURE,
@@ -30,19 +31,19 @@ from rlcb.analysis.metrics import (
     measure,
     reference_of,
 )
+from rlcb.analysis.pairs import all_pairs
 from rlcb.analysis.recipes import rank_recipes
 from rlcb.analysis.records import (
-    NOT_SHOWN,
     ComparableSet,
     Comparison,
     Excluded,
     Group,
     MachineTable,
-    Pair,
     Speedup,
 )
 from rlcb.analysis.run import Run, Task
-from rlcb.analysis.statistics import LEVEL, Summary, bootstrap_ratio, holm, summarize, welch
+from rlcb.analysis.speed import Speed, block_error, speed_ratio, within_interval
+from rlcb.analysis.statistics import Summary, summarize
 from rlcb.analysis.text import NO_WINNER, notes_on, verdict_on, verdict_overall
 from rlcb.analysis.work import unequal_work, work_differences
 from rlcb.errors import UsageError
@@ -57,14 +58,15 @@ def compare(runs: Sequence[Run], *, seed: int = 0, threshold: float | None = Non
     by_task = split_by_task(runs)
     made = [_make_set(task, members, _labels(task, by_task), seed, threshold) for task, members in by_task]
     sets = [one for one, _ in made]
-    sets = [_concluded(one, sets, seed) for one in sets]
-    scored, ranked = scores_over_games(sets, seed), rank_recipes(sets)
-    comparison = Comparison(tuple(sets), (), "", seed, scored, _across_machines(sets), ranked)
+    sets = [_concluded(one, sets) for one in sets]
+    own = [own_groups(one) for one in sets]  # what other programs' runs lack takes no part in these
+    scored, ranked = scores_over_games([one for one in own if one.groups], seed), rank_recipes(own)
+    comparison = Comparison(tuple(sets), (), "", seed, scored, _across_machines(own), ranked)
     excluded: list[Excluded] = []
     for one, (task, members), (_, repeats) in zip(sets, by_task, made, strict=True):
         unlike = [] if comparison.is_main_task(one) else differences(task, by_task[0][0])
         for run in members:
-            reasons = [f"{run.status}: {run.reason}"] if run.status != "finished" else []
+            reasons = [f"{run.status}: {run.reason}"] if run.status not in ("finished", IMPORTED) else []
             reasons += [f"repeats seed {run.seed} of {repeats[run]}"] if run in repeats else []
             if reasons or unlike:
                 excluded.append(Excluded(run.name, run.label, "; ".join(reasons + unlike)))
@@ -96,17 +98,20 @@ def _make_set(
     groups = tuple(
         _make_group(labels[alike[0]], alike, runs, reference, seed) for alike, runs in zip(by_group, kept, strict=True)
     )
-    pairs = _all_pairs(groups) if task.finished else ()
+    pairs = all_pairs(groups) if task.finished else ()
     variants = variant_settings([(group.label, alike[0]) for group, alike in zip(groups, by_group, strict=True)])
     return ComparableSet(**vars(task), **vars(reference), groups=groups, pairs=pairs, variants=variants), repeats
 
 
-def _concluded(one: ComparableSet, sets: Sequence[ComparableSet], seed: int) -> ComparableSet:
+def _concluded(one: ComparableSet, sets: Sequence[ComparableSet]) -> ComparableSet:
     """The set with its speed-ups, notes and verdict."""
-    groups = tuple(replace(group, speedup=_speedup(group, _baselines(group, one, sets), seed)) for group in one.groups)
+    groups = tuple(replace(group, speedup=_speedup(group, _baselines(group, one, sets))) for group in one.groups)
     made = replace(one, groups=groups)
-    made = replace(made, notes=notes_on(made))
-    return replace(made, verdict=verdict_on(made))
+    own = own_groups(made)
+    notes = (*(notes_on(own) if own.groups else ()), *external_notes(made))
+    sentences = [verdict_on(own)] if own.groups else []
+    made = replace(made, notes=notes, verdict=" ".join([*sentences, *external_verdict(made)]))
+    return replace(made, advice=advise(own) if own.groups else None)
 
 
 def _across_machines(sets: Sequence[ComparableSet]) -> tuple[MachineTable, ...]:
@@ -139,6 +144,12 @@ def _make_group(label: str, alike: Sequence[Run], runs: Sequence[Run], reference
             metrics[name] = Summary(metrics[name].values, metrics[name].missing)
     if len({run.memory_measure for run in runs}) > 1:
         metrics |= {name: Summary((), len(runs)) for name in NEEDS_ONE_MEASURE}
+    speeds = tuple(
+        Speed(run.seed, fps, block_error(run.history.step, run.history.time))
+        for run in quiet
+        if (fps := run.metrics.average_fps)
+    )
+    metrics |= _within_one_run(runs, metrics, speeds, reference)
     shares = [run.time_shares for run in runs if run.time_shares]
     activities = dict.fromkeys(name for share in shares for name in share)
     return Group(
@@ -151,7 +162,23 @@ def _make_group(label: str, alike: Sequence[Run], runs: Sequence[Run], reference
         speedup=None,
         time_shares={name: float(np.mean([share.get(name, 0.0) for share in shares])) for name in activities},
         curves=group_curves(runs, quiet, seed) if runs else {},
+        speeds=speeds,
     )
+
+
+def _within_one_run(
+    runs: Sequence[Run], metrics: Mapping[str, Summary], speeds: Sequence[Speed], reference: Reference
+) -> dict[str, Summary]:
+    """Metrics of one seed that have an interval within the run: speed, and evaluations over their episodes."""
+    found = {}
+    if len(speeds) == 1 and (interval := within_interval(speeds[0])):
+        found["average_fps"] = replace(metrics["average_fps"], interval=interval, interval_over="blocks")
+    for levels in ("train", "unseen") if len(runs) == 1 else ():
+        played = runs[0].evaluations.find(runs[0].env, levels, reference.evaluation_policy)
+        if played and played.ci95:
+            name = f"evaluation_{levels}"
+            found[name] = replace(metrics[name], interval=played.ci95, interval_over="episodes")
+    return found
 
 
 def _baselines(group: Group, one: ComparableSet, sets: Sequence[ComparableSet]) -> list[tuple[Group, str]]:
@@ -170,7 +197,7 @@ def _task(one: ComparableSet) -> dict[str, Any]:
     return {field.name: getattr(one, field.name) for field in fields(Task)}
 
 
-def _speedup(group: Group, others: Sequence[tuple[Group, str]], seed: int) -> Speedup | None:
+def _speedup(group: Group, others: Sequence[tuple[Group, str]]) -> Speedup | None:
     """The speed of a parallel group over the fastest sequential one of its algorithm with as many environments.
 
     One of the same variant is preferred, where there is any. None where one of them shared the machine with other runs
@@ -186,59 +213,14 @@ def _speedup(group: Group, others: Sequence[tuple[Group, str]], seed: int) -> Sp
     base_speed = base.metrics["average_fps"]
     assert base_speed.mean
     value = speed.mean / base_speed.mean
-    interval = bootstrap_ratio(np.array(speed.values), np.array(base_speed.values), seed)
+    ratio = speed_ratio(group.speeds, base.speeds)
     cores, base_cores = group.runs[0].cores, base.runs[0].cores
     per_core = efficiency(value, cores, base_cores) if group.device == "cpu" else None
     unlike = work_differences(group.runs[0], base.runs[0])
-    return Speedup(base.label, machine, value, interval, cores, base_cores, per_core, unlike)
+    interval, over = (ratio.interval, ratio.basis) if ratio else (None, "seeds")
+    return Speedup(base.label, machine, value, interval, cores, base_cores, per_core, unlike, over)
 
 
 def _nearness(base: Group, group: Group) -> tuple[bool, bool, float]:
     """How well a group's speed can be related to another's; the larger the better."""
     return base.variant == group.variant, base.num_envs == group.num_envs, base.metrics["average_fps"].mean or 0.0
-
-
-def _all_pairs(groups: Sequence[Group]) -> tuple[Pair, ...]:
-    """Every pair of groups that have runs, on every paired metric there is; corrected over the pairs of each metric."""
-    found: list[Pair] = []
-    measured = [group for group in groups if group.runs]
-    for metric in METRICS:
-        if metric.paired and any(group.metrics[metric.name].n for group in measured):
-            pairs = [_test(metric.name, first, second) for first, second in combinations(measured, 2)]
-            corrected = holm([pair.p for pair in pairs])
-            found += [_judge(replace(pair, holm_p=p)) for pair, p in zip(pairs, corrected, strict=True)]
-    return tuple(found)
-
-
-def _test(metric: str, first: Group, second: Group) -> Pair:
-    """Two groups, tested where that is possible; `verdict` says why where it is not."""
-    one, two = first.metrics[metric], second.metrics[metric]
-    difference = one.mean - two.mean if one.mean is not None and two.mean is not None else None
-    pair = Pair(metric, first.label, second.label, difference)
-    invalid = next((group for group in (first, second) if not group.valid), None)
-    if invalid:
-        return replace(pair, verdict=f"n/a ({invalid.label} is invalid: {len(invalid.failed)} failed seeds)")
-    unjudged = next((group for group in (first, second) if metric in OF_SPEED and group.unjudged), None)
-    if unjudged:
-        label, shared = unjudged.label, unjudged.unjudged == "shared"
-        return replace(pair, verdict=f"n/a ({label} shared the machine)" if shared else f"n/a ({label} was disturbed)")
-    if min(one.n, two.n) < 2:
-        return replace(pair, verdict="n/a (one seed)" if min(one.n, two.n) else "n/a (no value)")
-    tested = welch(np.array(one.values), np.array(two.values))
-    if tested is None:
-        return replace(pair, verdict="n/a (no variation between seeds)")
-    return replace(pair, interval=tested.interval, p=tested.p, effect=tested.effect)
-
-
-def _judge(pair: Pair) -> Pair:
-    """A winner only where the interval excludes zero and that survives the correction."""
-    if pair.interval is None or pair.holm_p is None or pair.difference is None:
-        return pair
-    low, high = pair.interval
-    if low <= 0 <= high:
-        return replace(pair, verdict=NOT_SHOWN)
-    if pair.holm_p >= 1 - LEVEL:
-        return replace(pair, verdict=f"{NOT_SHOWN} (after correction)")
-    first_is_better = (pair.difference > 0) == METRIC[pair.metric].higher_is_better
-    winner = pair.first if first_is_better else pair.second
-    return replace(pair, winner=winner, verdict=f"{winner} is ahead")

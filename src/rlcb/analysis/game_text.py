@@ -3,11 +3,12 @@
 from collections.abc import Sequence
 
 from rlcb.analysis.aggregates import Estimate
+from rlcb.analysis.best import listed
 from rlcb.analysis.game_records import FINAL, LATE, TRAIN, UNSEEN, GameScores, GroupScores, MetricScores
 from rlcb.analysis.metrics import METRIC
 from rlcb.analysis.records import ComparableSet
 from rlcb.analysis.statistics import LEVEL
-from rlcb.analysis.text import counted, interval_text, listed
+from rlcb.analysis.text import counted, interval_text
 
 # What the scores are made from, for headings and sentences.
 TITLES = {

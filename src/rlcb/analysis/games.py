@@ -130,7 +130,7 @@ def _metric_scores(sets: Sequence[ComparableSet], metric: str, seed: int) -> Met
 def _reward(run: Run, metric: str, one: ComparableSet) -> float | None:
     """One run's value of a metric."""
     if metric in (FINAL, LATE):
-        return run.metrics.final_reward if metric == FINAL else run.metrics.late_reward
+        return run.compared_reward if metric == FINAL else run.metrics.late_reward
     played = run.evaluations.find(run.env, "unseen" if metric == UNSEEN else "train", one.evaluation_policy)
     return played.mean_reward if played else None
 

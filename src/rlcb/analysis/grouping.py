@@ -38,6 +38,9 @@ def differences(one: Task, main: Task) -> list[str]:
 
 def settings_of(run: Run) -> dict[str, Any]:
     """Every setting that may change how a run learns or how fast it is, and that is not part of its task."""
+    if run.external:  # its settings are not known: what it comes from tells it apart
+        rewards = "of 100 episodes" if run.external.same_rewards else "averages"
+        return {"program": run.external.program, "log": run.external.format, "rewards": rewards}
     entry = ALGORITHMS.get(run.algorithm)
     foreign = _ALGORITHM_SECTIONS - {run.algorithm, entry.section if entry else run.algorithm}
     ignored = {"logging", *foreign, *(["parallel"] if run.mode == "sequential" else [])}
@@ -59,22 +62,30 @@ def shown_config(run: Run) -> dict[str, Any]:
 
 
 def split_by_task(runs: Iterable[Run]) -> list[tuple[Task, list[Run]]]:
-    """Runs by task, the one with most runs first, unfinished ones last.
+    """Runs by task, the one with most runs first, those of other programs alone after them, unfinished ones last.
 
-    A run that failed before it recorded its machine joins the finished runs that have the same task otherwise.
+    A run that failed before it recorded its machine joins the finished runs that have the same task otherwise; a run
+    of another program the largest set of finished ones with its environment and, where they are known, its levels.
     """
     sets: dict[Task, list[Run]] = {}
-    without_machine = []
+    without_machine, foreign = [], []
     for run in runs:
         task = run.task
-        if run.status == "failed" and not task.machine:
+        if run.external:
+            foreign.append((task, run))
+        elif run.status == "failed" and not task.machine:
             without_machine.append((task, run))
         else:
             sets.setdefault(task, []).append(run)
     for task, run in without_machine:
         alike = (other for other in sets if other.finished and replace(other, machine="") == task)
         sets.setdefault(next(alike, task), []).append(run)
-    return sorted(sets.items(), key=lambda item: (not item[0].finished, -len(item[1])))
+    own = {task: len(members) for task, members in sets.items() if task.finished}
+    for task, run in foreign:
+        fitting = [other for other in own if other.env == task.env and task.levels in ("", other.levels)]
+        sets.setdefault(max(fitting, key=lambda other: own[other], default=task), []).append(run)
+    foreign_alone = {task: all(run.external for run in members) for task, members in sets.items()}
+    return sorted(sets.items(), key=lambda item: (not item[0].finished, foreign_alone[item[0]], -len(item[1])))
 
 
 def split_by_group(runs: Iterable[Run]) -> list[list[Run]]:
@@ -84,15 +95,16 @@ def split_by_group(runs: Iterable[Run]) -> list[list[Run]]:
     for run in sorted(runs, key=lambda run: not run.hardware):
         alike = (key for key, others in groups.items() if _requested(run) == _requested(others[0]))
         order = "0" if run.mode == "sequential" else f"1{run.num_workers:06d}"
-        key = (run.algorithm, order, run.variant, json.dumps(settings_of(run), sort_keys=True, default=str))
+        kind = ("~", run.label) if run.external else (run.algorithm, order)  # other programs' runs come last
+        key = (*kind, run.variant, json.dumps(settings_of(run), sort_keys=True, default=str))
         groups.setdefault(key if run.hardware else next(alike, key), []).append(run)
     return [groups[key] for key in sorted(groups)]
 
 
-def _requested(run: Run) -> tuple[str, str, str, dict[str, Any]]:
+def _requested(run: Run) -> tuple[str, str, str, str, dict[str, Any]]:
     """What identifies a group, without the settings that a run knows only once it has started."""
     settings = {key: value for key, value in settings_of(run).items() if key not in _RESOLVED}
-    return run.algorithm, run.mode, run.variant, settings
+    return run.algorithm, run.mode, run.variant, run.label if run.external else "", settings
 
 
 def without_repeats(runs: Sequence[Run]) -> tuple[list[Run], dict[Run, str]]:

@@ -14,7 +14,7 @@ from rlcb.errors import UsageError
 from rlcb.files import open_regular
 
 # The fields of a History, and the metrics in the log that they hold.
-_NAMES = {
+FIELDS = {
     "step": "step",
     "time": "time",
     "reward": "rollout/ep_reward_mean",
@@ -29,6 +29,8 @@ _PIECE = 4 * 2**20  # bytes parsed at a time
 _LONGEST_LINE = 2**20
 _LARGEST_LOG = 4 * 2**30  # bytes of a log that are read
 LARGEST_COLUMNS = 256 * 2**20  # bytes of a metrics.json that are read at once
+
+WINDOW = 100  # episodes that a logged mean is over, once there are so many
 
 Columns = dict[str, Array]  # by the names of the log
 
@@ -50,6 +52,15 @@ class History:
     def __len__(self) -> int:
         return len(self.step)
 
+    @property
+    def settled_reward(self) -> Array:
+        """The mean rewards that can be compared: NaN until it is known that they are over a full window of episodes.
+
+        Episodes that end early are often the successful, or the unsuccessful ones: a mean over the first of them is
+        not that of the policy. A log that does not count episodes is taken as it is.
+        """
+        return np.where(self.episodes < WINDOW, np.nan, self.reward)
+
 
 def load_history(log: Path, whole: Path) -> tuple[History, list[str]]:
     """The history in a metrics.jsonl, else in the run's metrics.json (`whole`), and what was wrong with it."""
@@ -58,11 +69,11 @@ def load_history(log: Path, whole: Path) -> tuple[History, list[str]]:
     # later run has replaced it.
     columns = _read_columns(whole)
     if columns and not os.path.isfile(log):
-        return _checked(columns, [f"no {log.name}, {whole.name} is used"])
+        return as_history(columns, [f"no {log.name}, {whole.name} is used"])
     outside = whole.parent not in log.parents
     if columns and (_agrees(columns, -1, _last_line(log)) or (outside and not _agrees(columns, 0, _first_line(log)))):
-        return _checked(columns, [])
-    return _checked(*_read_log(log))
+        return as_history(columns, [])
+    return as_history(*read_log(log))
 
 
 def _agrees(columns: Columns, index: int, line: bytes) -> bool:
@@ -105,11 +116,11 @@ def _read_columns(path: Path) -> Columns | None:
     lengths = {len(column) for column in columns.values()}
     if "step" not in columns or len(lengths) != 1 or 0 in lengths:
         return None
-    wanted = [name for name in columns if name in _NAMES.values() or _SPENT.fullmatch(name)]
+    wanted = [name for name in columns if name in FIELDS.values() or _SPENT.fullmatch(name)]
     return {name: _numbers(columns[name]) for name in wanted}
 
 
-def _read_log(path: Path) -> tuple[Columns, list[str]]:
+def read_log(path: Path) -> tuple[Columns, list[str]]:
     """Parse a log piece by piece; lines that are not JSON objects are counted and left out."""
     parts: dict[str, list[Array]] = {}
     problems: list[str] = []
@@ -124,7 +135,7 @@ def _read_log(path: Path) -> tuple[Columns, list[str]]:
                 cut = text.rfind(b"\n") + 1 if piece else len(text)
                 rows, unreadable = parse_lines(text[:cut])
                 spent = [name for name in rows[-1] if _SPENT.fullmatch(name)] if rows else []
-                for name in (*_NAMES.values(), *spent):
+                for name in (*FIELDS.values(), *spent):
                     parts.setdefault(name, []).append(_numbers([row.get(name) for row in rows]))
                 rest = text[cut:]
                 if piece:
@@ -153,12 +164,12 @@ def _numbers(values: list[Any]) -> Array:
     return np.where(np.isfinite(numbers), numbers, np.nan)
 
 
-def _checked(columns: Columns, problems: list[str]) -> tuple[History, list[str]]:
-    """Only updates with a step and a time, and only up to where one of them decreases."""
+def as_history(columns: Columns, problems: list[str], timed: bool = True) -> tuple[History, list[str]]:
+    """Only updates with a step and, if `timed`, a time, and only up to where one of them decreases."""
     spent = {match[1]: float(np.nansum(columns[name])) for name in columns if (match := _SPENT.fullmatch(name))}
     missing = np.full(len(columns.get("step", ())), np.nan)
-    arrays = {field: columns.get(name, missing) for field, name in _NAMES.items()}
-    known = (arrays["step"] >= 0) & (arrays["time"] >= 0)
+    arrays = {field: columns.get(name, missing) for field, name in FIELDS.items()}
+    known = (arrays["step"] >= 0) & ((arrays["time"] >= 0) | (not timed))
     if not known.all():
         problems.append(f"{int((~known).sum())} updates without a step or a time left out")
     arrays = {field: array[known] for field, array in arrays.items()}

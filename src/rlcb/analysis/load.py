@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from rlcb.analysis.evaluations import load_evaluations
+from rlcb.analysis.external.convert import load_imported, load_source
+from rlcb.analysis.external.find import EXPECTED, is_imported, source_at
 from rlcb.analysis.history import LARGEST_COLUMNS, History, load_history
 from rlcb.analysis.machines import learners_of
 from rlcb.analysis.run import (
@@ -62,7 +64,8 @@ def load_runs(paths: Iterable[Path], warn: Warn) -> list[Run]:
             warn(f"left out: {error}")
             continue
         if run.problems:
-            warn(f"{path}: used, but {'; '.join(run.problems)}")
+            what = f"external run {run.external.name}:" if run.external else "used, but"
+            warn(f"{path}: {what} {'; '.join(run.problems)}")
         runs.append(run)
     if not runs:
         raise UsageError("no usable run: name run directories, or folders that hold some (such as ./benchmarks)")
@@ -70,14 +73,28 @@ def load_runs(paths: Iterable[Path], warn: Warn) -> list[Run]:
 
 
 def find_runs(named: Path, warn: Warn) -> list[Path]:
-    """The run directory that `named` is, or all below it in the order of their names, without set-aside copies."""
+    """The run directory that `named` is, or all below it in the order of their names, without set-aside copies.
+
+    Folders with logs of other programs are among them, and so is such a file that is named.
+    """
     if not os.path.isdir(named):
-        warn(f"left out: {plain(str(named))}: {'not a directory' if os.path.exists(named) else 'no such directory'}")
+        if source_at(named):
+            return [named]
+        what = f"not a directory, and not called {EXPECTED}" if os.path.exists(named) else "no such directory"
+        warn(f"left out: {plain(str(named))}: {what}")
         return []
-    found = [path for path, run in walk(named, warn) if run]
+    found: list[Path] = []
+    for path, run in walk(named, warn):
+        if run or (is_external(path) and not any(is_external(above) for above in path.parents if above in found)):
+            found.append(path)
     if not found:
         warn(f"left out: {plain(str(named))}: holds no run")
     return found
+
+
+def is_external(path: Path) -> bool:
+    """Whether a folder is an imported run, or one in which another program left its log."""
+    return is_imported(path) or source_at(path) is not None
 
 
 def walk(named: Path, warn: Warn) -> Iterator[tuple[Path, bool]]:
@@ -111,7 +128,12 @@ def _log_folders(path: Path) -> list[str]:
 
 
 def load_run(path: Path) -> Run:
-    """Read one run directory; UsageError says why it cannot be used."""
+    """Read one run directory, or a log of another program; UsageError says why it cannot be used."""
+    if is_imported(path):
+        return load_imported(path)
+    source = None if is_run(path) else source_at(path)
+    if source:
+        return load_source(source)
     benchmark, benchmark_problem = _optional(path / "benchmark_metrics.json")
     summary, summary_problem = _optional(path / "training_summary.json")
     algorithm, mode = identity_of(path, benchmark, summary)
@@ -156,6 +178,7 @@ def load_run(path: Path) -> Run:
         metrics=metrics,
         disturbance=disturbance_of(benchmark if covered else {}),
         memory_measure=measure if measure in MEASURES else "",
+        energy_unknown=plain(section(benchmark, "resource_usage").get("processor_watts_unknown")),
         time_shares=_shares(benchmark if covered else {}, history),
         history=history,
         evaluations=evaluations,

@@ -6,8 +6,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from rlcb.analysis.history import History
-from rlcb.analysis.run import LATE_STEPS, WINDOW, Run
+from rlcb.analysis.machines import nodes_of
+from rlcb.analysis.run import LATE_STEPS, Run
 from rlcb.analysis.statistics import Array, Curve, first_reaching, mean_curve, value_at
+from rlcb.analysis.untrusted import number
 
 THRESHOLD = 0.8  # of the way from an untrained policy to the best group's final reward
 _WINDOWS = 60  # stretches of time that speed is measured over
@@ -41,6 +43,9 @@ METRICS = (
     Metric("average_fps", "Average FPS", ",.0f", paired=True),
     Metric("final_fps", "Final FPS", ",.0f"),
     Metric("limit_percent", "Of this machine's limit (%)", ".0f"),
+    Metric("cpu_percent", "CPU (% of usable cores)", ".0f"),
+    Metric("core_seconds_per_million", "CPU time per M steps (s)", ",.0f", higher_is_better=False, paired=True),
+    Metric("energy_per_million", "Energy per M steps (kJ)", ".3g", higher_is_better=False),
     Metric("env_steps", "Steps", ",.0f"),
     Metric("duration_hours", "Duration (hours)", ".3g"),
     Metric("steps_to_reward", "Steps to threshold", ",.0f", higher_is_better=False),
@@ -54,7 +59,17 @@ METRIC = {metric.name: metric for metric in METRICS}
 # A mean over only the seeds that reached the threshold would favour groups that often do not reach it.
 NEEDS_ALL_SEEDS = ("steps_to_reward", "hours_to_reward")
 # What depends on how fast a run was: it is not judged where runs shared their machine or were disturbed.
-OF_SPEED = ("average_fps", "final_fps", "limit_percent", "duration_hours", "hours_to_reward", "reward_at_equal_time")
+OF_SPEED = (
+    "average_fps",
+    "final_fps",
+    "limit_percent",
+    "duration_hours",
+    "hours_to_reward",
+    "reward_at_equal_time",
+    "cpu_percent",
+    "core_seconds_per_million",
+    "energy_per_million",
+)
 NEEDS_ONE_MEASURE = ("peak_memory_gb", "memory_per_worker_gb")  # all seeds' memory measured alike
 
 
@@ -69,23 +84,29 @@ class Reference:
 
 
 def reference_of(groups: Sequence[Sequence[Run]], threshold: float | None) -> Reference:
-    """The reference of a set; evaluations of sampled actions, unless some run has deterministic ones alone."""
+    """The reference of a set; evaluations of sampled actions, unless some run has deterministic ones alone.
+
+    Threshold and equal time are those of our runs, where there are any: the speed of others is not comparable.
+    """
     runs = [run for group in groups for run in group]
     logs = [run.history for run in runs if len(run.history)]
+    own = [[run for run in group if not run.external] for group in groups]
+    judged = own if any(own) else groups
+    times = [float(run.history.time[-1]) / 3600 for group in judged for run in group if len(run.history)]
     policies = [{entry.policy for entry in run.evaluations.entries if entry.complete} for run in runs]
     sampled = all("sampled" in found for found in policies if found)
     return Reference(
         evaluation_policy="sampled" if sampled else "deterministic",
-        threshold=threshold if threshold is not None else _default_threshold(groups),
+        threshold=threshold if threshold is not None else _default_threshold(judged),
         equal_steps=min((float(log.step[-1]) for log in logs), default=None),
-        equal_hours=min((float(log.time[-1]) / 3600 for log in logs), default=None),
+        equal_hours=min((time for time in times if np.isfinite(time)), default=None),
     )
 
 
 def _default_threshold(groups: Sequence[Sequence[Run]]) -> float | None:
     """Most of the way from an untrained policy to the best group; None where no group improved."""
     starts = [start for group in groups for run in group if (start := run.metrics.initial_reward) is not None]
-    ends = [[end for run in group if (end := run.metrics.final_reward) is not None] for group in groups]
+    ends = [[end for run in group if (end := run.compared_reward) is not None] for group in groups]
     if not starts or not any(ends):
         return None
     start, best = float(np.mean(starts)), max(float(np.mean(rewards)) for rewards in ends if rewards)
@@ -96,8 +117,7 @@ def measure(run: Run, reference: Reference) -> dict[str, float | None]:
     """One run's value of every metric, among others that it recorded."""
     metrics, history = run.metrics, run.history
     hours = history.time / 3600
-    # A mean over few episodes can reach any threshold by chance: it counts once it is over a full window.
-    settled = np.where(history.episodes < WINDOW, np.nan, history.reward)
+    settled = history.settled_reward
     policy, threshold = reference.evaluation_policy, reference.threshold
     played = [run.evaluations.find(run.env, levels, policy) for levels in ("train", "unseen")]
     seen, unseen = (one.mean_reward if one else None for one in played)
@@ -106,8 +126,9 @@ def measure(run: Run, reference: Reference) -> dict[str, float | None]:
     memory, steps, end = metrics.peak_memory_gb, reference.equal_steps, reference.equal_hours
     return {
         **vars(metrics),
-        "reward_at_equal_steps": value_at(history.step, history.reward, steps) if steps else None,
-        "reward_at_equal_time": value_at(hours, history.reward, end) if end else None,
+        "final_reward": run.compared_reward,
+        "reward_at_equal_steps": value_at(history.step, settled, steps) if steps else None,
+        "reward_at_equal_time": value_at(hours, settled, end) if end else None,
         "evaluation_train": seen,
         "evaluation_unseen": unseen,
         "evaluation_train_length": seen_length,
@@ -118,14 +139,31 @@ def measure(run: Run, reference: Reference) -> dict[str, float | None]:
         "steps_to_reward": None if threshold is None else first_reaching(history.step, settled, threshold),
         "hours_to_reward": None if threshold is None else first_reaching(hours, settled, threshold),
         "memory_per_worker_gb": None if memory is None else memory / run.num_workers,
+        "core_seconds_per_million": _per_million(busy_cores(run), metrics.average_fps),
+        "energy_per_million": _per_million(metrics.processor_watts, metrics.average_fps, 1e-3),
     }
+
+
+def busy_cores(run: Run) -> float | None:
+    """The mean number of cores that a run kept busy; None where it is not known."""
+    if run.metrics.busy_cores is not None:
+        return run.metrics.busy_cores
+    # Earlier versions recorded the share of the cores alone; of how many is known only of a run with its own machine.
+    cores, percent = number(run.hardware.get("usable_cores")), run.metrics.cpu_percent
+    known = cores is not None and percent is not None and not run.jobs_beside and not nodes_of(run.hardware)
+    return percent / 100 * cores if known and percent is not None and cores is not None else None
+
+
+def _per_million(rate: float | None, fps: float | None, unit: float = 1.0) -> float | None:
+    """What a million steps take of something that is used at this rate per second."""
+    return rate * unit * 1e6 / fps if rate is not None and fps else None
 
 
 def group_curves(runs: Sequence[Run], quiet: Sequence[Run], seed: int) -> dict[str, Curve]:
     """All curves of a group, those over time of its `quiet` runs; those for which a run has no data are left out."""
     makers: dict[str, Callable[[History], tuple[Array, Array]]] = {
-        "reward_steps": lambda history: (history.step, history.reward),
-        "reward_hours": lambda history: (history.time / 3600, history.reward),
+        "reward_steps": lambda history: (history.step, history.settled_reward),
+        "reward_hours": lambda history: (history.time / 3600, history.settled_reward),
         "fps_hours": _speed,
         "policy_loss_steps": lambda history: (history.step, _smooth(history.policy_loss)),
         "steps_hours": lambda history: (history.time / 3600, history.step),

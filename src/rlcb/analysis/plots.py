@@ -39,7 +39,7 @@ _FOUR_PANELS = (
     ("steps_hours", "Training progress", "Environment steps"),
 )
 _TIME_UNITS = ((2, 1.0, "hours"), (1 / 20, 60.0, "minutes"), (0, 3600.0, "seconds"))  # from so many hours on
-_MACHINE_MARKS = {"shared": "shared machine", "disturbed": "disturbed"}
+_MACHINE_MARKS = {"shared": "shared machine", "disturbed": "disturbed", "machine unknown": "external: machine unknown"}
 Colours = Mapping[str, int]  # the number of each group's colour, by its label
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from rlcb.analysis.aggregates import normalized
+from rlcb.analysis.best import listed
 from rlcb.analysis.game_records import LATE
 from rlcb.analysis.games import limits_of
 from rlcb.analysis.grouping import setting_text
@@ -15,7 +16,7 @@ from rlcb.analysis.recipe_records import EQUAL_TIME, Recipe, RecipeRanking
 from rlcb.analysis.records import ComparableSet, Group
 from rlcb.analysis.run import Run
 from rlcb.analysis.statistics import LEVEL, Array, holm, value_at, welch_over_strata
-from rlcb.analysis.text import counted, interval_text, listed
+from rlcb.analysis.text import counted, interval_text
 from rlcb.analysis.untrusted import plain
 
 BASE = "base"  # the name of the variant that others are described against
@@ -111,7 +112,9 @@ def _values(one: ComparableSet, kind: tuple[str, str], metric: str) -> dict[str,
 
 def _value(run: Run, metric: str, seconds: float) -> float | None:
     """The late reward of a run, or what it had reached after so many seconds."""
-    return run.metrics.late_reward if metric == LATE else value_at(run.history.time, run.history.reward, seconds)
+    return (
+        run.metrics.late_reward if metric == LATE else value_at(run.history.time, run.history.settled_reward, seconds)
+    )
 
 
 def _why_not(

@@ -8,9 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from rlcb.analysis.external.record import External
 from rlcb.analysis.game_records import GameScores, GameValue
 from rlcb.analysis.recipe_records import RecipeRanking
 from rlcb.analysis.run import Run, Task
+from rlcb.analysis.speed import Speed
 from rlcb.analysis.statistics import Curve, Interval, Summary
 
 NOT_SHOWN = "no difference shown"  # the verdict on a pair whose difference may be due to chance
@@ -28,6 +30,7 @@ class Speedup:
     baseline_cores: int | None
     efficiency: float | None  # speed-up per core, relative to the baseline's
     unequal_work: str  # where the baseline's work is another; empty where it is not
+    interval_over: str = "seeds"  # or blocks: within the runs
 
     @property
     def over(self) -> str:
@@ -54,6 +57,7 @@ class Group:
     speedup: Speedup | None
     time_shares: dict[str, float]
     curves: dict[str, Curve]  # reward_steps, reward_hours, fps_hours, policy_loss_steps, steps_hours
+    speeds: tuple[Speed, ...] = ()  # of its runs that were not disturbed, of all where each was
 
     @property
     def valid(self) -> bool:
@@ -63,6 +67,8 @@ class Group:
     @property
     def memory_measure(self) -> str:
         """How the memory of its runs was measured: PSS, RSS, both, or empty where that is not recorded."""
+        if self.external:
+            return "unknown"
         return _one_or_all(run.memory_measure for run in self.runs)
 
     @property
@@ -76,8 +82,15 @@ class Group:
         return tuple(run for run in self.runs if run.disturbed)
 
     @property
+    def external(self) -> External | None:
+        """Where its runs come from, if they are another program's."""
+        return next((run.external for run in (*self.runs, *self.failed)), None)
+
+    @property
     def unjudged(self) -> str:
-        """Why its speed is not judged: shared or disturbed; empty where it is judged, by its undisturbed runs."""
+        """Why its speed is not judged, in a word or two; empty where it is judged, by its undisturbed runs."""
+        if self.external:
+            return "machine unknown"
         if self.jobs_beside:
             return "shared"
         return "disturbed" if self.runs and len(self.disturbed) == len(self.runs) else ""
@@ -102,10 +115,32 @@ class Pair:
     effect: float | None = None  # Hedges' g
     winner: str | None = None
     verdict: str = ""
+    interval_over: str = "seeds"  # or blocks: within the runs
 
     def other(self, label: str) -> str:
         """The group of the pair that has not this name."""
         return self.second if self.first == label else self.first
+
+
+@dataclass(frozen=True)
+class Card:
+    """The best group by one criterion; or, without a group, the criteria by which none is judged."""
+
+    metric: str  # empty where none is judged
+    title: str
+    group: str
+    value: str
+    interval: str  # of the value; empty where there is none
+    certainty: str  # over whom its lead is established, and who is left out
+
+
+@dataclass(frozen=True)
+class Advice:
+    """Which group to use, in a sentence, and the best by each criterion."""
+
+    group: str
+    text: str
+    cards: tuple[Card, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -130,6 +165,7 @@ class ComparableSet(Task):
     variants: dict[str, dict[str, Any]]  # name of a variant's group → settings in which it differs from others
     notes: tuple[str, ...] = ()
     verdict: str = ""
+    advice: Advice | None = None
 
     @property
     def measured(self) -> list[Group]:
@@ -145,7 +181,8 @@ class ComparableSet(Task):
     @property
     def memory_measure(self) -> str:
         """How memory was measured: PSS, RSS, several ways, or empty where that is not recorded."""
-        return _one_or_all(group.memory_measure for group in self.measured)
+        own = [group for group in self.measured if not group.external]
+        return _one_or_all(group.memory_measure for group in own or self.measured)
 
     @property
     def reward_metric(self) -> str:
@@ -200,6 +237,11 @@ class Comparison:
         scores = self.scores_of(one)
         return one is self.sets[0] or (scores is not None and scores is self.scores_of(self.sets[0]))
 
+    @property
+    def advice(self) -> Advice | None:
+        """The advice that the main set allows; None for several games, which the verdict is about together."""
+        return None if self.scores_of(self.sets[0]) else self.sets[0].advice
+
     def places(self) -> dict[str, tuple[int, str]]:
         """The number of each run's set, from 1, and its group, by its name; without runs that only repeat another."""
         return {
@@ -234,6 +276,7 @@ def _plain(value: Any) -> Any:
         if isinstance(value, Group):
             record["failed"] = [{"run": run.name, "seed": run.seed, "reason": run.reason} for run in value.failed]
             record["valid"] = value.valid
+            record["external"] = _plain(value.external)
         if isinstance(value, GameValue):
             record["difference"] = _plain(value.difference)
         return {"title": value.title, **record} if isinstance(value, ComparableSet) else record

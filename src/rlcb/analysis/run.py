@@ -4,20 +4,23 @@ import os
 from dataclasses import dataclass, fields
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rlcb.analysis.alive import owner_of
 from rlcb.analysis.evaluations import Evaluations
-from rlcb.analysis.history import History
+from rlcb.analysis.external.record import External
+from rlcb.analysis.history import WINDOW, History
 from rlcb.analysis.machines import cores_used, machine_of, nodes_of, own_machine
 from rlcb.analysis.untrusted import number, plain, section, whole_number
 from rlcb.disturbance.verdict import Disturbance
 
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
 FINAL_UPDATES = 10  # updates that the final FPS is measured over
 MEASURES = ("PSS", "RSS")  # of memory
-WINDOW = 100  # episodes that a logged mean is over, once there are so many
 LATE_STEPS = 250_000  # steps at the end of a run that its late reward is the mean of
 
 
@@ -42,6 +45,8 @@ class RunMetrics:
     peak_gpu_memory_gb: float | None = None
     cpu_percent: float | None = None
     gpu_percent: float | None = None
+    busy_cores: float | None = None  # mean number of cores that its processes kept busy
+    processor_watts: float | None = None  # of the machine's processors, whatever ran on them
     worker_restarts: float | None = None
     limit_fraction: float | None = None  # of the FPS that the machine could reach
     late_reward: float | None = None  # mean over the last LATE_STEPS
@@ -65,7 +70,7 @@ class Task:
         return f"{trained_on}, {self.budget}{state}, on {self.machine or 'an unknown machine'}"
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Run:
     """Everything a comparison knows of a run."""
 
@@ -96,15 +101,34 @@ class Run:
     history: History
     evaluations: Evaluations
     problems: tuple[str, ...]  # what was wrong with its files
+    energy_unknown: str = ""  # why the power of its machine's processors is not known, where that is recorded
+    external: External | None = None  # where a run of another program comes from
+
+    def __repr__(self) -> str:
+        steps, reward = self.metrics.total_timesteps, self.metrics.final_reward
+        length = "" if steps is None else f", {steps:,.0f} steps"
+        reached = "" if reward is None else f", reward {reward:.2f}"
+        state = f"{self.status} ({self.reason})" if self.reason else self.status
+        return f"<Run {self.name}: {self.group_label}, {self.env}, seed {self.seed}, {state}{length}{reached}>"
+
+    def to_frame(self) -> "DataFrame":
+        """A pandas DataFrame with a row for each update and a column for each metric of its log."""
+        from rlcb.analysis.frames import frame, updates_of
+
+        return frame(updates_of(self))
 
     @property
     def label(self) -> str:
-        """Algorithm, mode and, where it has one, variant."""
+        """Algorithm, mode and, where it has one, variant; of another program's run the name that it was given."""
+        if self.external:
+            return self.external.label
         return with_variant(f"{self.algorithm.upper()} {self.mode.capitalize()}", self.variant)
 
     @property
     def group_label(self) -> str:
         """The same with the number of workers of a parallel run."""
+        if self.external:
+            return self.external.label
         workers = f" ({self.num_workers} workers)" if self.mode == "parallel" else ""
         return with_variant(f"{self.algorithm.upper()} {self.mode.capitalize()}{workers}", self.variant)
 
@@ -132,6 +156,12 @@ class Run:
         """Cores that it could keep busy; None where that is not recorded."""
         nodes = nodes_of(self.hardware)
         return cores_used(self.hardware, self.num_workers, self.num_learners, self.num_threads, nodes)
+
+    @property
+    def compared_reward(self) -> float | None:
+        """Its final reward, None where that is known to be over fewer episodes than a full window."""
+        episodes = self.metrics.num_episodes
+        return None if episodes is not None and episodes < WINDOW else self.metrics.final_reward
 
     @property
     def jobs_beside(self) -> int:
@@ -164,15 +194,15 @@ def metrics_of_history(history: History) -> dict[str, float | None]:
     """The metrics of a run that its log contains."""
     if not len(history):
         return {}
-    seconds, steps = float(history.time[-1]), float(history.step[-1])
+    seconds, steps = number(float(history.time[-1])), float(history.step[-1])
     tail = slice(-FINAL_UPDATES - 1, None)
-    tail_seconds = float(np.ptp(history.time[tail]))
+    tail_seconds = number(float(np.ptp(history.time[tail])))
     known = np.isfinite(history.reward)
     rewards, settled = history.reward[known], history.reward[known & (history.episodes >= WINDOW)]
     memory = history.memory_gb[np.isfinite(history.memory_gb)]
     lengths = history.length[np.isfinite(history.length)]
     return {
-        "duration_hours": seconds / 3600,
+        "duration_hours": None if seconds is None else seconds / 3600,
         "total_timesteps": steps,
         "total_updates": float(len(history)),
         "average_fps": steps / seconds if seconds else None,
@@ -192,7 +222,7 @@ def metrics_of_history(history: History) -> dict[str, float | None]:
 def late_reward(history: History) -> float | None:
     """Mean of the logged rewards over the updates that ended in the last LATE_STEPS; None where the log is shorter."""
     start = int(np.searchsorted(history.step, history.step[-1] - LATE_STEPS, side="right")) if len(history) else 0
-    rewards = history.reward[start:]
+    rewards = history.settled_reward[start:]
     known = rewards[np.isfinite(rewards)]
     return float(known.mean()) if start and len(known) else None
 

@@ -26,6 +26,7 @@ class Summary:
     interval: Interval | None = None  # of the mean
     iqm: float | None = None
     iqm_interval: Interval | None = None
+    interval_over: str = "seeds"  # with one seed: blocks of its updates (speed), or the episodes of its evaluation
 
     @property
     def n(self) -> int:
@@ -93,15 +94,6 @@ def bootstrap(strata: Sequence[Array], seed: int) -> tuple[Interval, Interval] |
     drawn = [values[rng.integers(0, len(values), (RESAMPLES, len(values)))] for values in strata]
     means = np.mean([draws.mean(axis=1) for draws in drawn], axis=0)
     return _percentiles(means), _percentiles(iqm(np.concatenate(drawn, axis=1)))
-
-
-def bootstrap_ratio(above: Array, below: Array, seed: int) -> Interval | None:
-    """Percentile bootstrap of the ratio of two positive means, both resampled."""
-    if not varies(above) or not varies(below) or below.min() <= 0:
-        return None
-    first = above[_draws(len(above), RESAMPLES, seed)].mean(axis=1)
-    second = below[_draws(len(below), RESAMPLES, seed + 1)].mean(axis=1)
-    return _percentiles(first / second)
 
 
 def student_interval(middle: float, error: float, degrees: float) -> Interval:

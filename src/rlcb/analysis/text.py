@@ -2,15 +2,16 @@
 
 from collections.abc import Sequence
 
+from rlcb.analysis.best import lead_text, left_out, listed, ranked, why_untested
 from rlcb.analysis.metrics import METRIC, NEEDS_ONE_MEASURE
-from rlcb.analysis.records import NOT_SHOWN, ComparableSet, Excluded, Group, MachineTable, Pair, Speedup
+from rlcb.analysis.records import ComparableSet, Excluded, Group, MachineTable, Pair, Speedup
 from rlcb.analysis.statistics import Interval
 from rlcb.analysis.unjudged import doubt, notes_on_speed, speed_mark, why_not_judged
 from rlcb.analysis.untrusted import plain
 from rlcb.analysis.work import unequal_work, work_differences
 
 _ENOUGH_SEEDS = 5
-_WORDS = dict(enumerate(["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"], start=1))
+_MOST_REASONS = 3  # that are named
 NO_WINNER = (
     "No winner: the machines differ, so a difference in speed or memory may be theirs; nothing is tested across them. "
     "Speed-up is over sequential runs on the same machine, of a cluster on the machine that it was used from."
@@ -46,7 +47,14 @@ def mean_and_interval(group: Group, metric: str) -> str:
     """A group's mean of a metric, followed by its interval where there is one."""
     mean, interval = metric_text(group, metric), group.metrics[metric].interval
     found = f"{mean} {interval_text(interval, METRIC[metric].form)}" if interval else mean
-    return _marked(found, group, metric)
+    return _marked(f"{found} {interval_source(group, metric)}".rstrip(), group, metric)
+
+
+def interval_source(group: Group, metric: str) -> str:
+    """What an interval of one seed is over; empty where it is over seeds, as usual, or there is none."""
+    found = group.metrics[metric]
+    within = {"blocks": "within the run", "episodes": "over episodes"}
+    return f"({within[found.interval_over]})" if found.interval and found.interval_over in within else ""
 
 
 def mean_and_deviation(group: Group, metric: str) -> str:
@@ -82,16 +90,28 @@ def sentence(text: str) -> str:
     return f"{text[:1].upper()}{text[1:]}."
 
 
-def listed(names: Sequence[str]) -> str:
-    """Names as in a sentence: a, b and c."""
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
-
-
 def metric_title(one: ComparableSet, metric: str) -> str:
     """The title of a metric in a set's tables; memory is named with its measure: Peak memory (GB, PSS)."""
     title = METRIC[metric].title
     known = metric in NEEDS_ONE_MEASURE and one.memory_measure in MEASURES and one.memory_measure
     return f"{title[:-1]}, {known})" if known else title
+
+
+def untested_text(pairs: Sequence[Pair]) -> str:
+    """Why none of these pairs was tested; empty where one was."""
+    if any(pair.interval for pair in pairs):
+        return ""
+    reasons = list(dict.fromkeys(pair.verdict.removeprefix("n/a (").removesuffix(")") for pair in pairs))
+    more = [f"{len(reasons) - _MOST_REASONS} other reasons"] if len(reasons) > _MOST_REASONS else []
+    return "; ".join(reasons[:_MOST_REASONS] + more)
+
+
+def energy_unknown(one: ComparableSet) -> str:
+    """Why the energy of none of a set's runs is known; empty where it is, or no reason is recorded."""
+    runs = [run for group in one.measured for run in group.runs]
+    reasons = dict.fromkeys(run.energy_unknown for run in runs if run.energy_unknown)
+    known = any(run.metrics.processor_watts is not None for run in runs)
+    return "" if known or not reasons else next(iter(reasons))
 
 
 def efficiency_text(found: Speedup | None) -> str:
@@ -127,7 +147,7 @@ def verdict_on(one: ComparableSet) -> str:
     else:
         sentences += [_on_speed(one, groups), _on_metric(one, groups, reward)]
     sentences += [_on_speedup(group) for group in groups if group.speedup and group.speedup.machine]
-    caveats = (_caveat(groups), _unequal(groups))
+    caveats = (_caveat(one, groups), _unequal(groups))
     return " ".join([*sentences, *(caveat for caveat in caveats if caveat)])
 
 
@@ -153,23 +173,17 @@ def _on_speed(one: ComparableSet, groups: Sequence[Group]) -> str:
 
 
 def _on_metric(one: ComparableSet, groups: Sequence[Group], metric: str) -> str:
-    """Which group has the highest mean of a metric, and over which others its lead is established."""
-    title = METRIC[metric].title
-    known = [group for group in groups if group.metrics[metric].mean is not None]
-    known.sort(key=lambda group: -(group.metrics[metric].mean or 0.0))
+    """Which group has the best mean of a metric, and over which others its lead is established."""
+    title, known, missing = METRIC[metric].title, ranked(groups, metric), left_out(groups, metric)
+    without = f" Not ranked: {missing}." if missing else ""
     if len(known) < 2:
-        return f"{title}: too few groups have a value."
+        return f"{title}: too few groups have a value{' of all their seeds' if missing else ''}.{without}"
     best, others = known[0], known[1:]
-    pairs = [pair for other in others if (pair := one.pair(metric, best.label, other.label))]
-    if len(others) == 1:
-        return f"{title}: {_on_two(best, others[0], pairs[0])}."
-    ahead = [pair.other(best.label) for pair in pairs if pair.winner == best.label]
-    level = [pair.other(best.label) for pair in pairs if NOT_SHOWN in pair.verdict]
-    untested = len(others) - len(ahead) - len(level)
-    parts = [f"its lead over {_some(ahead, len(others))} is statistically established"] if ahead else []
-    parts += [f"its lead over {_some(level, len(others))} is not statistically established"] if level else []
-    parts += [f"{untested} of {len(others)} could not be tested"] if untested else []
-    return f"{title}: {best.label} has the highest mean ({mean_and_interval(best, metric)}); {'; '.join(parts)}."
+    pair = one.pair(metric, best.label, others[0].label)
+    if len(others) == 1 and pair:
+        return f"{title}: {_on_two(best, others[0], pair)}.{without}"
+    found = f"{title}: {best.label} has the highest mean ({mean_and_interval(best, metric)})"
+    return f"{found}; {lead_text(one, metric, best, others)}.{without}"
 
 
 def _on_two(best: Group, other: Group, pair: Pair) -> str:
@@ -186,22 +200,10 @@ def _why_untested(best: Group, other: Group, pair: Pair) -> str:
     single = [group.label for group in (best, other) if group.metrics[pair.metric].n == 1]
     if "one seed" in pair.verdict and single:
         return f"one seed {'each' if len(single) == 2 else f'of {single[0]}'}: not enough to tell"
-    return f"not tested: {pair.verdict.removeprefix('n/a (').removesuffix(')')}"
+    return why_untested(pair)
 
 
-def _some(labels: Sequence[str], others: int) -> str:
-    """Few other groups by name, many by number."""
-    if others <= 3:
-        return listed(labels)
-    total = _WORDS.get(others, str(others))
-    return (
-        f"the other {total}"
-        if len(labels) == others
-        else f"{_WORDS.get(len(labels), len(labels))} of the other {total}"
-    )
-
-
-def _caveat(groups: Sequence[Group]) -> str:
+def _caveat(one: ComparableSet, groups: Sequence[Group]) -> str:
     """The most important limitation of what the set shows, empty if there is none."""
     invalid = [group.label for group in groups if not group.valid]
     if invalid:
@@ -210,7 +212,8 @@ def _caveat(groups: Sequence[Group]) -> str:
     if failed:
         return f"A seed failed in {listed(failed)}, so its figures speak for the others only."
     if max(len(group.runs) for group in groups) == 1:
-        return "With one seed each, differences in reward cannot be told from chance."
+        speed = "; speed is judged within the runs" if any(pair.interval_over == "blocks" for pair in one.pairs) else ""
+        return f"With one seed each, differences in reward cannot be told from chance{speed}."
     return ""
 
 
@@ -232,7 +235,8 @@ def notes_on(one: ComparableSet) -> tuple[str, ...]:
             notes.append(f"{group.label}: invalid, {len(group.failed)} seeds failed")
         unknown = group.metrics["final_reward"].missing
         if unknown:
-            notes.append(f"{group.label}: {unknown} of {len(group.runs)} runs finished no episode; they have no reward")
+            few = "finished fewer than 100 episodes, over which rewards are compared"
+            notes.append(f"{group.label}: {unknown} of {len(group.runs)} runs {few}; they have no reward")
     unlike = unequal_work([(group.label, group.runs[0]) for group in one.measured])
     notes += [f"not the same work: {difference}" for difference in unlike]
     for found in (group.speedup for group in one.measured):
@@ -242,6 +246,11 @@ def notes_on(one: ComparableSet) -> tuple[str, ...]:
     if one.memory_measure not in MEASURES:
         measures = (f"{group.memory_measure or 'not recorded'} ({group.label})" for group in one.measured)
         notes.append(f"memory was not measured alike and cannot be compared: {', '.join(measures)}")
+    if any(pair.interval_over == "blocks" for pair in one.pairs):
+        notes.append(
+            "speed is judged within the runs, by blocks of updates: how much a repetition on this machine would differ "
+            "takes three seeds of each"
+        )
     if any(1 < len(group.runs) < _ENOUGH_SEEDS for group in one.groups):
         notes.append("with fewer than 5 seeds bootstrap intervals of a group are too narrow: judge by the pairs")
     versions = sorted({_versions(group) for group in one.measured})

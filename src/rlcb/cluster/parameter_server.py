@@ -14,6 +14,7 @@ from rlcb.comm.control import Control
 from rlcb.comm.process_group import vector_norm
 from rlcb.comm.shared_parameters import SharedParameters, WorkCounter
 from rlcb.envs.families import spec_of
+from rlcb.envs.own_code import load_all
 from rlcb.execution.messages import AsyncSetup
 from rlcb.execution.worker import make_policy
 from rlcb.hardware import prepare_process
@@ -34,14 +35,18 @@ class ParameterServer:
     with its node, is refused.
     """
 
-    def __init__(self, setup: AsyncSetup, control: int, size: int, process: int):
-        """`control` and the set-up's descriptors are those of the supervisor, which is that process."""
+    def __init__(self, setup: AsyncSetup, control: int, size: int, process: int, folder: str):
+        """`control` and the set-up's descriptors are those of the supervisor, which is that process.
+
+        `folder`: where the user's own modules are looked for.
+        """
         prepare_process(1)
         torch.set_num_threads(1)
         files = (f"/proc/{process}/fd/{number}" for number in (setup.parameters, control, setup.work))
         parameters, page, work = (os.open(file, os.O_RDWR) for file in files)
         self._control = Control(page, size)
         self._shared = SharedParameters(parameters, self._control.arrivals, worker=0, work=WorkCounter(work))
+        load_all(setup.config.modules, folder)
         policy = make_policy(setup.config, spec_of(setup.config.env))
         self._learner = Learner(policy, setup.config, torch.Generator(), self._shared)
 

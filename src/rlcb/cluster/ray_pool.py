@@ -22,6 +22,7 @@ from rlcb.comm.control import Control
 from rlcb.comm.pool import NoRoom, PoolLost, WorkerHandle, WorkerPool
 from rlcb.config.gpu_plan import acting_device
 from rlcb.config.schema import Config
+from rlcb.envs.own_code import FOLDER
 from rlcb.execution.messages import ActorSetup, AsyncSetup
 from rlcb.hardware import Memory
 
@@ -191,7 +192,8 @@ class RayPool(WorkerPool):
             if self._server is None:
                 where = NodeAffinitySchedulingStrategy(self._here, soft=False)
                 options = ParameterServer.options(scheduling_strategy=where)  # type: ignore[attr-defined]
-                self._server = options.remote(setup, control.descriptor, control.size, os.getpid())
+                folder = os.environ.get(FOLDER, "")
+                self._server = options.remote(setup, control.descriptor, control.size, os.getpid(), folder)
             setup = replace(setup, server=self._server)
         else:
             setup = replace(setup, rendezvous=self._prefix)

@@ -19,7 +19,8 @@ import psutil
 import ray
 
 from rlcb.comm.control import Control
-from rlcb.errors import WorkersLost
+from rlcb.envs.own_code import load_all
+from rlcb.errors import UsageError, WorkersLost
 from rlcb.hardware import Memory, package_version, prepare_process
 from rlcb.run.resources import MemoryProbe
 
@@ -128,12 +129,17 @@ class Pulse:
 class WorkerActor:
     """One worker on a node. Ray may repeat calls and change their order: none must wait for one that failed."""
 
-    def __init__(self, role: str, index: int, size: int, num_threads: int, expected: dict[str, str | None]):
-        """Start the worker, which waits for its set-up, unless other versions are installed here."""
+    def __init__(
+        self, role: str, index: int, size: int, num_threads: int, expected: dict[str, str | None], folder: str
+    ):
+        """Start the worker, which waits for its set-up, unless other versions are installed here.
+
+        `folder`: where the user's own modules are looked for.
+        """
         prepare_process(num_threads)  # before anything is unpacked that needs torch
         node = ray.util.get_node_ip_address()
         os.environ["GLOO_SOCKET_IFNAME"] = interface_of(node)
-        self._role, self._index = role, index
+        self._role, self._index, self._node, self._folder = role, index, node, folder
         self._memory = MemoryProbe(lambda: [psutil.Process()])
         self._mail, self._control = Mailbox(), Control(os.memfd_create("rlcb-control"), size)
         mine = versions()
@@ -160,10 +166,19 @@ class WorkerActor:
             setup = self._mail.recv()
             if hasattr(setup, "dumps"):  # the run's directory is not on this machine
                 setup = replace(setup, dumps=Path(tempfile.gettempdir()))
+            self._import_modules(setup.config.modules)
             run_role(self._role, node_context(self._mail, self._control), setup)
         except BaseException:
             traceback.print_exc()  # into Ray's log of this worker
             os._exit(1)  # as a process would end that fails
+
+    def _import_modules(self, modules: list[str]) -> None:
+        """Import the user's own modules; where one is missing, the supervisor is told and this process waits."""
+        try:
+            load_all(modules, self._folder)
+        except UsageError as error:
+            self._mail.send(UsageError(f"node {self._node}: {error}; it must be there on every node"))
+            threading.Event().wait()
 
     @ray.method(concurrency_group="listen")
     def next(self, number: int) -> tuple[Any, Any]:

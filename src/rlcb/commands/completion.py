@@ -9,7 +9,7 @@ from rlcb.commands.overview import VERBS, overview
 from rlcb.config.registry import ALGORITHMS
 from rlcb.flags import Parser
 
-_FILES = {"FILE": "file", "PATH": "file", "DIR": "directory", "RUN": "directory"}  # by metavar
+_FILES = {"FILE": "file", "PATH": "file", "DIR": "directory", "RUN": "directory", "LOG": "file"}  # by metavar
 _SHORT = 70  # characters of a description
 
 
@@ -54,6 +54,8 @@ def commands() -> list[Command]:
         "evaluate": other.evaluate_parser,
         "status": other.status_parser,
         "compare": other.compare_parser,
+        "configs": other.configs_parser,
+        "import": other.import_parser,
         "doctor": other.doctor_parser,
         "completion": other.completion_parser,
     }
@@ -86,7 +88,8 @@ def _arguments(parser: Parser) -> Values:
 
 
 def _values(action: argparse.Action) -> Values:
-    """The words of a choice, the names of environments, or files, as the metavar says."""
+    """The words of a choice, names of environments or configurations, or files, as the metavar says."""
+    from rlcb.config.named import configs, suites
     from rlcb.envs.families import GAMES
 
     if action.choices:
@@ -96,7 +99,9 @@ def _values(action: argparse.Action) -> Values:
         return Values(GAMES)
     parts = [part for part in re.split(r"[{},|]", metavar) if part]
     files = next((_FILES[part] for part in parts if part in _FILES), "")
-    return Values(tuple(part for part in parts if not part.isupper()), files)
+    named = {"config": configs(), "suite": suites(), "name": {**configs(), **suites()}}
+    words = tuple(named.get(action.dest, ())) if "NAME" in parts else ()
+    return Values((*words, *(part for part in parts if not part.isupper())), files)
 
 
 def _short(help_text: str) -> str:

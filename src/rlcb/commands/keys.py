@@ -13,13 +13,17 @@ if TYPE_CHECKING:  # quick_test.py runs without pydantic
     from rlcb.config.schema import Config
 
 # The flags of the documented scripts, by the config key each one sets; `rlcb train` has one for every key.
-TIMED_KEYS = ("name", "seed", "num_envs", "n_steps", "batch_size", "num_threads", "device", "precision",
+TIMED_KEYS = ("name", "imports", "seed", "num_envs", "n_steps", "batch_size", "num_threads", "device", "precision",
               "log_every_seconds")  # fmt: skip
 FIXED_KEYS = (*TIMED_KEYS, "total_timesteps", "n_epochs", "learning_rate", "gamma", "gae_lambda", "clip_range",
               "ent_coef", "vf_coef", "log_interval", "save_interval", "checkpoint_dir", "log_dir")  # fmt: skip
 PARALLEL_KEYS = ("num_workers", "num_envs_per_worker", *CLUSTER_KEYS)
 ALIASES = {alias: key for entry in ALGORITHMS.values() for alias, key in entry.aliases.items() if key in PARALLEL_KEYS}
-_BARE = ("insecure",)  # flags that need no value
+# Flags that are not followed by one value: one that needs none, one that can be given several times.
+_FORMS: dict[str, dict[str, Any]] = {
+    "insecure": {"nargs": "?", "const": "true"},
+    "imports": {"action": "append"},
+}
 _SHARE = "num_envs_per_worker"
 
 
@@ -34,7 +38,7 @@ def add_keys(
 
     Without an algorithm the keys of all are described, each with the algorithms that have it where not all do.
     """
-    from rlcb.config.schema import GROUPS
+    from rlcb.config.section import GROUPS
     from rlcb.config.values import metavar_of
 
     known, keys = _described(algorithm), set(keys)
@@ -46,9 +50,8 @@ def add_keys(
             f"{title} ({algorithm.upper()})" if algorithm and title == "algorithm" else title
         )
         for key, field in within:
-            bare: dict[str, Any] = {"nargs": "?", "const": "true"} if key in _BARE else {}
-            text = _text(key, field.description or "", algorithm, mode)
-            group.add_argument(flag_of(key), dest=key, metavar=metavar_of(field), help=text, **bare)
+            form, text = _FORMS.get(key, {}), _text(key, field.description or "", algorithm, mode)
+            group.add_argument(flag_of(key), dest=key, metavar=metavar_of(field), help=text, **form)
             for name, meant in (aliases or {}).items():
                 if meant == key:
                     same = f"the same as {flag_of(key)}"
@@ -62,8 +65,7 @@ def hide_keys(parser: Parser, aliases: Mapping[str, str]) -> None:
     taken = {action.dest for action in parser.shown()}
     for key in (*all_keys(), *aliases):
         if key not in taken:
-            bare: dict[str, Any] = {"nargs": "?", "const": "true"} if key in _BARE else {}
-            parser.add_argument(flag_of(key), dest=key, help=argparse.SUPPRESS, **bare)
+            parser.add_argument(flag_of(key), dest=key, help=argparse.SUPPRESS, **_FORMS.get(key, {}))
 
 
 def _described(algorithm: str | None) -> dict[str, tuple[str, Any]]:
@@ -113,7 +115,8 @@ def defaults_of(algorithm: str, mode: str) -> Callable[[], dict[str, str]]:
 
 
 def _without_flags(algorithm: str, mode: str) -> "Config":
-    from rlcb.config.load import build_config, default_file
+    from rlcb.config.load import build_config
+    from rlcb.config.named import default_file
 
     try:
         return build_config(default_file(algorithm, mode), {}, mode=mode, algorithm=algorithm)
@@ -134,30 +137,40 @@ def peek(argv: Sequence[str]) -> tuple[str | None, str | None]:
 
 
 def overrides_of(
-    parser: Parser, arguments: argparse.Namespace, algorithm: str | None, mode: str | None
+    arguments: argparse.Namespace, algorithm: str | None, mode: str | None, named: Callable[[str], str] = flag_of
 ) -> dict[str, tuple[str, Any]]:
-    """The config keys among the arguments: key → the flag and its value."""
+    """The config keys among the arguments: key → what messages call it and its value; `named`: what they call a key."""
     from rlcb.config.schema import all_keys
     from rlcb.config.yaml_file import parse_scalar
 
     keys = {*all_keys(), *ALIASES}
     given = {key: value for key, value in vars(arguments).items() if key in keys and value is not None}
-    overrides = {key: (flag_of(key), parse_scalar(value)) for key, value in given.items()}
+    permit_named(given)
+    values = {key: parse_scalar(value) if isinstance(value, str) else value for key, value in given.items()}
+    overrides = {key: (named(key), value) for key, value in values.items()}
     if "total_timesteps" in overrides:  # it replaces a duration given elsewhere
-        overrides.setdefault("duration_hours", (flag_of("total_timesteps"), None))
-    _refuse_aliases(parser, overrides, algorithm)
+        overrides.setdefault("duration_hours", (named("total_timesteps"), None))
+    _refuse_aliases(overrides, algorithm, named)
     # In parallel commands --num-envs counts each worker's.
     aliases = {**ALIASES, "num_envs": _SHARE} if mode == "parallel" else ALIASES
     for name, key in aliases.items():
         meant = overrides.pop(name, None)
         if meant and overrides.setdefault(key, meant)[1] != meant[1]:
-            parser.error(f"{flag_of(name)} and {flag_of(key)} mean the same here and differ")
+            raise UsageError(f"{named(name)} and {named(key)} mean the same here and differ")
     return overrides
 
 
-def _refuse_aliases(parser: Parser, given: Iterable[str], algorithm: str | None) -> None:
+def permit_named(given: Mapping[str, Any]) -> None:
+    """Permit the modules that a command line or a call names: as imports, and in `module:Env-v0` and `module:Class`."""
+    from rlcb.envs.own_code import module_of, permit
+
+    names = [given.get("name"), given.get("env"), given.get("network"), *(given.get("games") or ())]
+    permit([*(given.get("imports") or ()), *(module for name in names if name and (module := module_of(name)))])
+
+
+def _refuse_aliases(given: Iterable[str], algorithm: str | None, named: Callable[[str], str]) -> None:
     """Refuse another algorithm's names of keys."""
     for name in given:
         if algorithm and name in ALIASES and name not in ALGORITHMS[algorithm].aliases:
             owners = " and ".join(one for one, entry in ALGORITHMS.items() if name in entry.aliases)
-            parser.error(f"{flag_of(name)}: is for {owners}; {algorithm} has {flag_of(ALIASES[name])}")
+            raise UsageError(f"{named(name)}: is for {owners}; {algorithm} has {named(ALIASES[name])}")

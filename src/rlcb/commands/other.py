@@ -1,13 +1,16 @@
-"""The parsers of commands without flags for config keys: evaluate, compare, status, doctor, completion."""
+"""The parsers of commands without flags for config keys: evaluate, compare, import, status, configs and others."""
 
+import argparse
 from pathlib import Path
 
 from rlcb.commands.overview import summary_of
 from rlcb.config.registry import ALGORITHMS
+from rlcb.envs.families import GAMES, find
 from rlcb.flags import Parser, finite, positive, whole
 
 SHELLS = ("bash", "zsh", "fish")
 _MOST_SEED = 2**31 - 1
+_LONGEST_NAME = 80
 
 
 def evaluate_parser(prog: str = "rlcb evaluate", universal: bool = True) -> Parser:
@@ -24,6 +27,8 @@ def evaluate_parser(prog: str = "rlcb evaluate", universal: bool = True) -> Pars
     add("--deterministic", action="store_true", help="take the most probable action instead of sampling")
     add = parser.add_argument_group("episodes").add_argument
     add("--env", metavar="ENV", help="another environment of the same shape; default the one trained in")
+    text = "a module of yours that the run needs, with its environment or network; can be given several times"
+    add("--import", dest="imports", action="append", default=[], metavar="MODULE", help=text)
     levels = ("train", "unseen", "both")
     add("--levels", choices=levels, default="train", help="Procgen: levels of the training, unseen ones, or both")
     add("--num-episodes", type=whole(1, 10**6), default=100, metavar="N", help="number of episodes")
@@ -46,7 +51,7 @@ def evaluate_parser(prog: str = "rlcb evaluate", universal: bool = True) -> Pars
 def compare_parser() -> Parser:
     """`rlcb compare RUN …`."""
     parser = Parser("rlcb compare", summary_of("compare"))
-    parser.usage = "rlcb compare RUN … [--output DIR] [--reward-threshold X] [--seed N]"
+    parser.usage = "rlcb compare RUN … [--output DIR] [--watch [SECONDS]] [--reward-threshold X] [--seed N]"
     add = parser.add_argument_group("runs").add_argument
     add("paths", nargs="+", type=Path, metavar="RUN", help="a run's directory, or a folder with runs below it")
     add = parser.add_argument_group("analysis").add_argument
@@ -56,7 +61,46 @@ def compare_parser() -> Parser:
     add = parser.add_argument_group("output").add_argument
     default = Path("benchmarks") / "comparison"
     add("--output", type=Path, metavar="DIR", default=default, help="where reports, pictures and tables are written")
+    text = (
+        "while runs are under way keep the page current: look every 30 seconds, or the given number, until all are done"
+    )
+    add("--watch", nargs="?", type=positive(86400), const=30.0, metavar="SECONDS", help=text)
     return parser
+
+
+def import_parser() -> Parser:
+    """`rlcb import LOG …`."""
+    parser = Parser("rlcb import", summary_of("import"))
+    parser.usage = "rlcb import LOG … [--name NAME] [--algorithm NAME] [--game ENV] [--seed N] [--output DIR]"
+    parser.epilog = "What is not given is taken from the files and the names of their folders, and printed."
+    add = parser.add_argument_group("logs").add_argument
+    text = "a folder with monitor.csv, TensorBoard events, progress.csv or result.json in it or below, or such a file"
+    add("paths", nargs="+", type=Path, metavar="LOG", help=text)
+    text = "read this where a folder has several; default the first of them that is there"
+    add("--format", dest="wanted", choices=("monitor", "progress", "tensorboard"), help=text)
+    text = "YAML file that says which tag or column is the reward; see docs/import.md"
+    add("--mapping", type=Path, metavar="FILE", help=text)
+    add = parser.add_argument_group("labels").add_argument
+    add("--name", type=words, metavar="NAME", help="what tables and legends call it; default program and algorithm")
+    add("--algorithm", type=words, metavar="NAME", help="the algorithm")
+    add("--game", type=words, metavar="ENV", help="the environment, a Procgen game or a Gymnasium id")
+    add("--seed", type=whole(0, 2**53), metavar="N", help="the random seed, where one run is imported")
+    modes = tuple(dict.fromkeys(mode for game in GAMES for mode in find(game)[0].distribution_modes(game)))
+    add("--distribution-mode", choices=modes, help="Procgen: the levels that it was trained on; default unknown")
+    add("--num-levels", type=whole(0, 2**31 - 1), metavar="N", help="Procgen: their number, 0 for all")
+    add("--start-level", type=whole(0, 2**31 - 1), metavar="N", help="Procgen: the first of them")
+    add = parser.add_argument_group("output").add_argument
+    default = Path("benchmarks") / "external"
+    text = "where runs are written, each as ENV/NAME/seed_N"
+    add("--output", type=Path, metavar="DIR", default=default, help=text)
+    return parser
+
+
+def words(text: str) -> str:
+    """Text of sensible length without control characters, for argparse."""
+    if not text.strip() or len(text) > _LONGEST_NAME or not text.isprintable():
+        raise argparse.ArgumentTypeError(f"expected 1 to {_LONGEST_NAME} printable characters")
+    return text.strip()
 
 
 def status_parser() -> Parser:
@@ -83,6 +127,15 @@ def compare_script_parser(prog: str) -> Parser:
     add = parser.add_argument_group("output").add_argument
     text = "the picture, .png, .svg or .pdf; comparison_report.txt is written beside it"
     add("--output", type=Path, metavar="FILE", default=Path("comparison.png"), help=text)
+    return parser
+
+
+def configs_parser() -> Parser:
+    """`rlcb configs [NAME]`."""
+    parser = Parser("rlcb configs", summary_of("configs"))
+    parser.usage = "rlcb configs [NAME]"
+    text = "print this configuration or suite; default: list all"
+    parser.add_argument_group("file").add_argument("name", nargs="?", metavar="NAME", help=text)
     return parser
 
 

@@ -1,10 +1,13 @@
 """The verbs of `rlcb`: what each one does, an example of it, and the help that lists them."""
 
 import argparse
+import platform
 from dataclasses import dataclass
+from pathlib import Path
 
-from rlcb import __version__
 from rlcb.flags import Parser
+
+_PACKAGES = ("torch", "numpy", "gymnasium", "procgen-mirror", "ray")
 
 
 @dataclass(frozen=True)
@@ -38,11 +41,33 @@ VERBS = {
         "look", "compare runs: metrics over seeds, tests of pairs, a verdict",
         "rlcb compare benchmarks/sequential benchmarks/parallel",
     ),
+    "configs": Verb(
+        "look", "list the configurations and suites of the package, or print one", "rlcb configs ppo_paper > mine.yaml"
+    ),
+    "import": Verb(
+        "look", "read runs of Stable-Baselines3, CleanRL, RLlib or any TensorBoard log, to compare with",
+        "rlcb import sb3_logs --game CartPole-v1",
+    ),
     "doctor": Verb("check", "check the installation: what is there, what is missing, how to get it", "rlcb doctor"),
     "completion": Verb(
         "check", "print a script that completes commands in bash, zsh or fish", 'eval "$(rlcb completion bash)"'
     ),
 }  # fmt: skip
+
+
+class _Version(argparse.Action):
+    """`--version`: this program's version, those of the packages that it computes with, and where its files are."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *given: object) -> None:
+        """Print it and end the program."""
+        from rlcb.config.named import folder
+        from rlcb.hardware import code_version, package_version
+
+        found = [f"Python {platform.python_version()}"]
+        found += [f"{name} {version}" for name in _PACKAGES if (version := package_version(name))]
+        print(f"rlcb {code_version()}", ", ".join(found), f"program: {Path(__file__).resolve().parents[1]}", sep="\n")
+        print(f"configurations: {folder()}")
+        parser.exit()
 
 
 def overview() -> Parser:
@@ -58,7 +83,7 @@ def overview() -> Parser:
         parser.add_argument_group(title, "\n".join(lines))
     options = parser.add_argument_group("options")
     options.add_argument("-h", "--help", action="help", help="show this help and exit")
-    options.add_argument("--version", action="version", version=f"rlcb {__version__}", help="show the version and exit")
+    options.add_argument("--version", action=_Version, nargs=0, help="show versions and places and exit")
     return parser
 
 

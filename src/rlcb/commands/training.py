@@ -14,8 +14,9 @@ from rlcb.commands.keys import (
     peek,
 )
 from rlcb.commands.overview import summary_of
+from rlcb.config.named import find_config, find_suite
 from rlcb.config.registry import ALGORITHMS, DEFAULT_ALGORITHM, MODES, RESUMABLE_KEYS
-from rlcb.flags import Parser, flag_of, positive, whole, whole_or_auto
+from rlcb.flags import Parser, file_or_name, flag_of, positive, whole, whole_or_auto
 
 _Add = Callable[..., object]  # add_argument of a parser or group
 
@@ -99,13 +100,12 @@ def tune_parser() -> Parser:
     parser.usage = "rlcb tune [ALGORITHM] …"
     group = parser.add_argument_group("what to tune")
     _add_algorithm(group.add_argument)
-    text = "YAML file with the settings; default config/<algorithm>_parallel.yaml"
-    group.add_argument("--config", type=Path, metavar="FILE", help=text)
+    _add_config(group.add_argument, "<algorithm>_parallel")
     group.add_argument("--updates", type=whole(1, 1000), default=2, metavar="N", help="updates timed per trial")
     output = Path("config/tuned.yaml")
     group.add_argument("--output", type=Path, metavar="FILE", default=output, help="where the settings are written")
     _add_accept_disturbed(group.add_argument)
-    add_keys(parser, ("name",))
+    add_keys(parser, ("name", "imports"))
     parser.epilog = f"Without {flag_of('name')} the environment is the config file's."
     return parser
 
@@ -118,9 +118,10 @@ def benchmark_parser() -> Parser:
     from rlcb.suite.settings import SuiteConfig
 
     parser = Parser("rlcb benchmark", summary_of("benchmark"))
-    parser.usage = "rlcb benchmark [--suite FILE] [--duration HOURS | --total-timesteps N] …"
+    parser.usage = "rlcb benchmark [--suite NAME|FILE] [--duration HOURS | --total-timesteps N] …"
     group = parser.add_argument_group("run")
-    group.add_argument("--suite", type=Path, metavar="FILE", help="YAML file with the suite's settings as keys")
+    text = "a suite that `rlcb configs` lists, or a YAML file with a suite's settings as keys"
+    group.add_argument("--suite", type=file_or_name(find_suite), metavar="NAME|FILE", help=text)
     default = Path("benchmarks") / "suite"
     text = "where all results are kept; a suite that is there already is continued"
     group.add_argument("--output-dir", type=Path, metavar="DIR", default=default, help=text)
@@ -169,10 +170,10 @@ def _algorithms(text: str) -> str:
 
 
 def _where_defaults_are(algorithm: str, mode: str) -> str:
-    from rlcb.config.load import default_file
+    from rlcb.config.named import default_file
 
     file = default_file(algorithm, mode)
-    source = f"{file}" if file else "the program, as there is no file here for it"
+    source = f"{file}" if file else "the program"
     return (
         f"Defaults are those of {source}.\nFlags take precedence over the config file, and the file over the program."
     )
@@ -189,8 +190,9 @@ def _add_mode(add: _Add, algorithm: str | None) -> None:
     add("--mode", choices=MODES, help=f"one process, or several that share the work; {usual}")
 
 
-def _add_config(add: _Add) -> None:
-    add("--config", type=Path, metavar="FILE", help="YAML file with settings; default config/<algorithm>_<mode>.yaml")
+def _add_config(add: _Add, usual: str = "<algorithm>_<mode>") -> None:
+    text = f"settings: a name that `rlcb configs` lists, or a YAML file; default {usual}"
+    add("--config", type=file_or_name(find_config), metavar="NAME|FILE", help=text)
 
 
 def _add_common(add: _Add, output_dir: str) -> None:

@@ -1,7 +1,8 @@
 """What is known of a key besides its value: its group in help, and the algorithms that have it."""
 
 from rlcb.config.registry import ALGORITHMS
-from rlcb.config.schema import Config, Section, fields
+from rlcb.config.schema import Config, fields
+from rlcb.config.section import Section
 
 
 def group_of(section: str) -> str:

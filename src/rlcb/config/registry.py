@@ -9,7 +9,7 @@ VARIANT_NAME = r"[A-Za-z0-9][A-Za-z0-9-]{0,39}"  # without _, which separates th
 CLUSTER_KEYS = ("cluster", "min_workers", "insecure")  # of the section `parallel`: they mean nothing to other runs
 
 # What may change when a run is resumed: with any other key it would be another run.
-RESUMABLE_KEYS = ("total_timesteps", "duration_hours", "log_interval", "log_every_seconds", "save_interval",
+RESUMABLE_KEYS = ("imports", "total_timesteps", "duration_hours", "log_interval", "log_every_seconds", "save_interval",
                   "save_every_minutes",
                   "keep_checkpoints", "tensorboard", "device", "compile", "deterministic", "env_groups",
                   "num_threads", "num_workers", "backend",

@@ -3,42 +3,23 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, Field
 from pydantic.fields import FieldInfo
 
 from rlcb import networks
 from rlcb.config.registry import ALGORITHMS, DEFAULT_ALGORITHM, EXECUTIONS, VARIANT_NAME, Execution
+from rlcb.config.section import Section, Whole, setting
 from rlcb.config.values import MOST_HOURS, Hours
 from rlcb.config.yaml_file import dump_yaml
+from rlcb.envs.own_code import MODULE_NAME, module_of
 
+_OWN = f"^{MODULE_NAME}:[A-Za-z_]\\w*$"  # module:Class
 if TYPE_CHECKING:
     _Network = str
 else:
-    _Network = Literal["auto", *networks.NAMES]
+    _Network = Literal["auto", *networks.NAMES] | Annotated[str, Field(pattern=_OWN)]
 
-# YAML reads 25e6 as a float; here it is a count.
-Whole = BeforeValidator(lambda value: int(value) if isinstance(value, float) and value.is_integer() else value)
 _Int = Annotated[int, Whole]
-
-
-# The groups of flags in help, in their order.
-GROUPS = ("what to train on", "length", "algorithm", "network", "parallel", "hardware", "logging and files")
-
-
-def setting(default: Any, description: str, metavar: str = "", group: str = "", **limits: Any) -> Any:
-    """A key's default, what it means, and the limits of its values as pydantic's Field takes them.
-
-    `metavar` stands for its value in help where the type does not tell, `group` is its group if not its section's.
-    """
-    extra = {name: text for name, text in (("metavar", metavar), ("group", group)) if text}
-    return Field(default, description=description, json_schema_extra=dict(extra), **limits)
-
-
-class Section(BaseModel):
-    """A part of a settings file: nothing unknown in it, nothing converted, nothing changed later."""
-
-    group: ClassVar[str] = "algorithm"  # one of GROUPS: where help lists its keys
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
 
 
 class EnvConfig(Section):
@@ -46,6 +27,9 @@ class EnvConfig(Section):
 
     group: ClassVar[str] = "what to train on"
     name: str = setting("procgen-coinrun-v0", "environment: a Procgen game (coinrun) or a Gymnasium id", metavar="ENV")
+    imports: list[Annotated[str, Field(pattern=f"^{MODULE_NAME}$")]] = setting(
+        [], "a module of yours to import, in every process; can be given several times", metavar="MODULE"
+    )
     num_envs: _Int = setting(32, "number of environments stepped together", ge=1, le=16384)
     seed: _Int = setting(42, "random seed", ge=0, le=2**31 - 1)
     distribution_mode: Literal["easy", "hard", "extreme", "memory"] = setting(
@@ -119,7 +103,9 @@ class TrainingConfig(Section):
         0.95, "GAE lambda (V-trace's in IMPALA): 0 for one-step targets, 1 for full returns", ge=0, le=1
     )
     network: _Network = setting(
-        "auto", "policy and value network; auto: nature for images, mlp for vectors", group="network"
+        "auto",
+        "policy and value network; auto: nature for images, mlp for vectors; module:Class: your own",
+        group="network",
     )
     log_std_init: float = setting(
         0.0, "continuous actions: initial logarithm of their standard deviation", group="network", ge=-20, le=2
@@ -227,6 +213,12 @@ class Config(Section):
     hardware: HardwareConfig = HardwareConfig()
 
     @property
+    def modules(self) -> list[str]:
+        """The user's own modules that every process of the run imports."""
+        network = module_of(self.training.network)
+        return [*self.env.imports, *([network] if network and network not in self.env.imports else [])]
+
+    @property
     def rollout_size(self) -> int:
         """Environment steps per update."""
         return self.env.num_envs * self.training.n_steps
@@ -268,7 +260,8 @@ class Config(Section):
         everything = self.model_dump(mode="json")
         used: dict[str, dict[str, Any]] = {}
         for section, key, _ in fields(self.algorithm):
-            used.setdefault(section, {})[key] = everything[section][key]
+            if key != "imports" or self.env.imports:  # files of runs without are what they were before there were any
+                used.setdefault(section, {})[key] = everything[section][key]
         return used
 
     def to_yaml(self) -> str:

@@ -43,6 +43,8 @@ def extra(field: FieldInfo, name: str) -> str | None:
 def allowed_values(field: FieldInfo) -> str:
     """What a field takes, in words: 'a whole number from 1 to 16384'."""
     words: list[str] = []
+    if get_origin(field.annotation) is list:
+        return "a list of module names such as my_envs or package.module"
     for kind, details in alternatives(field):
         if get_origin(kind) is Literal:
             choices = get_args(kind)
@@ -52,6 +54,8 @@ def allowed_values(field: FieldInfo) -> str:
         elif kind in (int, float):
             limits = [*field.metadata, *(item for detail in details for item in getattr(detail, "metadata", ()))]
             words.append(_range_words("a number" if kind is float else "a whole number", limits))
+        elif kind is str and "network" in (extra(field, "group") or ""):
+            words.append("module:Class")
         elif kind is str and details:
             words.append("up to 40 letters, digits and - (not first)")
         else:
@@ -73,8 +77,9 @@ def metavar_of(field: FieldInfo) -> str:
     """What stands for a field's value in help: its choices in braces, or the kind of value it is."""
     named = extra(field, "metavar")
     kinds = [kind for kind, _ in alternatives(field) if kind is not type(None)]
+    text = "MODULE:CLASS" if extra(field, "group") == "network" else "TEXT"
     number = named or next(
-        ({int: "N", float: "X", str: "TEXT"}[kind] for kind in kinds if kind in (int, float, str)), None
+        ({int: "N", float: "X", str: text}[kind] for kind in kinds if kind in (int, float, str)), None
     )
     choices = ["true", "false"] if bool in kinds else []
     choices += [choice for kind in kinds if get_origin(kind) is Literal for choice in get_args(kind)]
@@ -87,4 +92,6 @@ def value_text(value: Any) -> str:
     """A value as a config file has it."""
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
+    if isinstance(value, list):
+        return " ".join(map(str, value)) or "none"
     return f"{value:_}" if isinstance(value, int) and value >= _GROUPED else str(value).removesuffix(".0")

@@ -108,8 +108,6 @@ def family_of(name: str) -> Family:
 def canonical_env_name(name: str) -> str:
     """The full name of an environment that exists; another one is a UsageError."""
     family, short = find(name)
-    if ":" in short:
-        raise UsageError(f"environment {name!r}: only 'procgen:' may stand before a colon{_hint(name)}")
     if not family.exists(short):
         raise UsageError(f"unknown environment {name!r}{_hint(name)}")
     return family.full_name(short)
@@ -125,7 +123,7 @@ def _hint(name: str) -> str:
     close = close or difflib.get_close_matches(name, gymnasium.registry, 1)
     meant = f"; did you mean {close[0]}?" if close else ";"
     listed = "; ".join(f"{family} games: {' '.join(games)}" for family, games in lists.items())
-    return f"{meant} {listed}; or a Gymnasium id such as CartPole-v1"
+    return f"{meant} {listed}; or a Gymnasium id such as CartPole-v1; --import MODULE registers your own"
 
 
 def missing_mode(settings: "EnvSettings") -> str | None:
@@ -163,6 +161,16 @@ def make_env(
     module = import_module(f"rlcb.envs.{family_of(settings.name).module}")
     env: VectorEnv = module.make(settings, num_envs, seed, num_threads, pictured)
     return env
+
+
+def tried_out(settings: "EnvSettings") -> "tuple[EnvSpec, bool] | None":
+    """What trying the environment shows: its spec, and whether it repeats itself; None: both are known beforehand."""
+    family = family_of(settings.name)
+    if family.known_spec() is not None:
+        return None
+    trial = getattr(import_module(f"rlcb.envs.{family.module}"), "trial", None)
+    found: tuple[EnvSpec, bool] | None = trial(settings) if trial else None
+    return found
 
 
 def state_problem(settings: "EnvSettings", spec: "EnvSpec", states: list[bytes]) -> str | None:

@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 from rlcb.envs.base import Actions, EnvSettings, EnvSpec, Step
 from rlcb.errors import CheckpointUnusable, UsageError
 
+_TRIAL_STEPS = 50
+
 
 class GymnasiumEnv:
     """`num_envs` copies of a registered environment, stepped one after the other.
@@ -26,7 +28,7 @@ class GymnasiumEnv:
         try:
             self._envs = [gymnasium.make(name, **options) for _ in range(num_envs)]
         except Exception as error:  # a third party's constructor may raise anything
-            raise UsageError(f"environment {name}: {str(error).splitlines()[0]}") from None
+            raise UsageError(f"environment {name}: {_reason(error)}") from None
         env = self._envs[0]
         self.num_envs = num_envs
         self.spec = spec_of_spaces(name, env.observation_space, env.action_space)
@@ -36,8 +38,11 @@ class GymnasiumEnv:
         self._episode = [-1] * num_envs
         self._actions: list[list[Any]] = [[] for _ in range(num_envs)]  # numbers, or arrays [D]
         self._observations = np.empty((num_envs, *self.spec.observation_shape), self.spec.observation_dtype)
-        for index in range(num_envs):
-            self._observations[index] = self._restart(index)
+        try:
+            for index in range(num_envs):
+                self._observations[index] = self._restart(index)
+        except Exception as error:
+            raise UsageError(f"environment {name}: reset(seed=…) failed: {_reason(error)}") from None
 
     def observe(self) -> NDArray[Any]:
         """The current observations [B, …]."""
@@ -79,13 +84,16 @@ class GymnasiumEnv:
             actions = _read_actions(fields["actions"], self.spec)
             try:
                 for action in actions:
-                    self._observations[index] = self._flat(self._envs[index].step(self._raw_action(action))[0])
+                    raw, _, terminated, truncated, _ = self._envs[index].step(self._raw_action(action))
+                    self._observations[index] = self._flat(raw)
+                    self._actions[index].append(action)
+                    if terminated or truncated:  # it does not repeat itself: its caller sees another observation
+                        self._observations[index] = self._restart(index)
+                        break
             except Exception as error:  # a third party's environment may raise anything
-                reason = next(iter(str(error).splitlines()), type(error).__name__)
                 raise CheckpointUnusable(
-                    f"environment {index} cannot be brought to its saved state: {reason}"
+                    f"environment {index} cannot be brought to its saved state: {_reason(error)}"
                 ) from None
-            self._actions[index] = actions
 
     def close(self) -> None:
         """Close every copy."""
@@ -156,6 +164,36 @@ def spec_of_spaces(name: str, observations: gymnasium.Space[Any], actions: gymna
     if isinstance(actions, gymnasium.spaces.Discrete):
         return EnvSpec(shape, dtype, int(actions.n))
     return EnvSpec(shape, dtype, math.prod(actions.shape or ()), continuous=True)
+
+
+def trial(settings: EnvSettings) -> tuple[EnvSpec, bool]:
+    """The environment's spec, and whether it repeats itself; what fails in its first steps is a UsageError."""
+    env = make(settings, num_envs=1, seed=0, num_threads=0, pictured=False)
+    random = np.random.default_rng(0)
+    try:
+        for _ in range(_TRIAL_STEPS):
+            env.step(_random_actions(env.spec, random))
+        there, state = env.observe(), env.get_state()
+        env.set_state(state)
+        return env.spec, bool(np.array_equal(there, env.observe()))
+    except CheckpointUnusable:
+        return env.spec, False
+    except Exception as error:  # a third party's environment may raise anything
+        raise UsageError(f"environment {settings.name}: step failed: {_reason(error)}") from None
+    finally:
+        env.close()
+
+
+def _random_actions(spec: EnvSpec, random: np.random.Generator) -> Actions:
+    """Anything for one environment."""
+    if spec.continuous:
+        return random.standard_normal((1, spec.num_actions), dtype=np.float32)
+    return random.integers(spec.num_actions, size=1)
+
+
+def _reason(error: Exception) -> str:
+    """A third party's error in a line."""
+    return next(iter(str(error).splitlines()), "") or type(error).__name__
 
 
 def make(settings: EnvSettings, num_envs: int, seed: int, num_threads: int, pictured: bool) -> GymnasiumEnv:

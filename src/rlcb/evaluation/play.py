@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 from torch import nn
 
 from rlcb.config.schema import EnvConfig
-from rlcb.console import Console, filled, interval_text, warn
+from rlcb.console import Console, filled, interval_text, say, warn
 from rlcb.envs.base import Actions, EnvSpec, VectorEnv, refuse_infinite
 from rlcb.envs.episodes import EpisodeCounter
 from rlcb.envs.families import make_env
 from rlcb.errors import ResourceError
 from rlcb.evaluation.evaluate import Request
-from rlcb.evaluation.results import EvaluationFile, evaluation_of
+from rlcb.evaluation.results import Evaluation, EvaluationFile, evaluation_of
 from rlcb.evaluation.video import FPS, MAX_FRAMES, Frame, watch, write_video
 from rlcb.networks.distributions import fill_noise, likeliest, pick
 from rlcb.signals import StopRequest
@@ -149,8 +149,8 @@ class Evaluator:
     threads: int
     file: EvaluationFile
     stop: StopRequest
+    results: list[Evaluation] = field(default_factory=list)
     _gaps: list[dict[str, Any]] = field(default_factory=list)
-    _stored: bool = False
     _cut: bool = False  # something that was asked for was left out because of a signal
 
     def actor(self, seed: int) -> Actor:
@@ -184,19 +184,21 @@ class Evaluator:
         if tally.finished:
             evaluation = evaluation_of(self.request, levels, config, tally, time.perf_counter() - started)
             self._gaps = self.file.put(evaluation)
-            self._stored = True
-            print(filled("evaluation.txt", title=title, planned=tally.planned, **evaluation), flush=True)
+            self.results.append(evaluation)
+            say(filled("evaluation.txt", title=title, planned=tally.planned, **evaluation))
 
-    def conclude(self, env: EnvConfig) -> None:
-        """Print the difference between train and unseen levels, and where the results are."""
+    def conclude(self, env: EnvConfig) -> float | None:
+        """Print the difference between train and unseen levels, which is returned, and where the results are."""
+        found = None
         for gap in self._gaps:
             if self.request.levels == "both" and [gap["env"], gap["policy"]] == [env.name, self.request.policy]:
-                interval = interval_text(gap["ci95"], ".2f")
-                print(f"Generalization Gap (train - unseen): {gap['gap']:.2f} (95% interval {interval})", flush=True)
-        if not self._stored:
-            print("Interrupted before an episode had finished: nothing was written", flush=True)
+                interval, found = interval_text(gap["ci95"], ".2f"), float(gap["gap"])
+                say(f"Generalization Gap (train - unseen): {gap['gap']:.2f} (95% interval {interval})")
+        if not self.results:
+            say("Interrupted before an episode had finished: nothing was written")
         elif self.file.problem is None:
-            print(f"{'Interrupted. ' if self._cut else ''}Results saved to: {self.file.path}", flush=True)
+            say(f"{'Interrupted. ' if self._cut else ''}Results saved to: {self.file.path}")
+        return found
 
     def film(self, path: Path, config: EnvConfig) -> None:
         """Play some more episodes into a video file, unless a signal came."""
@@ -205,7 +207,7 @@ class Evaluator:
             return
         count = write_video(path, self.frames(config))
         whole = "" if count < MAX_FRAMES else ", cut there"
-        print(f"Video saved to: {path} ({count / FPS:.0f} s{whole})", flush=True)
+        say(f"Video saved to: {path} ({count / FPS:.0f} s{whole})")
 
     def frames(self, config: EnvConfig) -> Iterator[Frame]:
         """Pictures of some episodes, which are not counted, as long as no signal comes."""
@@ -217,11 +219,11 @@ class Evaluator:
                     self._cut = True
                     return
 
-    def exit_code(self) -> int:
-        """0, or the code of a signal; results that were printed but could not be written raise ResourceError."""
+    def signal(self) -> int | None:
+        """The signal that ended it early; results that were printed but could not be written raise ResourceError."""
         if self.file.problem:
             problem = f"{self.file.problem}; --output FILE writes the results elsewhere"
             if not self._cut:
                 raise ResourceError(problem)
             warn(problem)
-        return self.stop.exit_code if self._cut else 0
+        return self.stop.signal if self._cut else None

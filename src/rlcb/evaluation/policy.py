@@ -15,6 +15,7 @@ from rlcb.config.schema import EnvConfig, TrainingConfig
 from rlcb.console import note, warn
 from rlcb.envs.base import EnvSpec
 from rlcb.envs.families import canonical_env_name, missing_mode, spec_of
+from rlcb.envs.own_code import load, module_of
 from rlcb.errors import CheckpointUnusable, RlcbError, UsageError
 from rlcb.files import sha256_of
 from rlcb.networks.policy import make_policy_network
@@ -107,7 +108,11 @@ def _read(path: Path, content: dict[str, Any]) -> LoadedPolicy:
 def environment_for(trained: LoadedPolicy, name: str | None) -> tuple[EnvConfig, EnvSpec]:
     """The environment to play in and its shape: the one trained in, or another that the policy fits."""
     try:
-        env = trained.env.model_copy(update={"name": canonical_env_name(name or trained.env.name)})
+        module = module_of(name) if name else None
+        if module:
+            load(module)
+        wanted = name.partition(":")[2] if name and module else name or trained.env.name
+        env = trained.env.model_copy(update={"name": canonical_env_name(wanted)})
     except UsageError as error:
         raise UsageError(f"--env: {error}" if name else f"{trained.path}: {error}") from None
     if problem := missing_mode(env):

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import NoReturn
 
 from rlcb.comm.pool import PoolLost, WorkerDied, WorkerHandle
-from rlcb.config.load import largest_division
+from rlcb.config.division import largest_division
 from rlcb.execution.messages import Assignment, Go, Started, Waiting, WorkerSetup
 from rlcb.execution.supervisor import Job, Supervisor, poll
 from rlcb.files import TEMPORARY, sweep

@@ -12,6 +12,7 @@ from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
 
 from rlcb.console import limit_waiting, protect_output
+from rlcb.envs.own_code import load_all
 from rlcb.errors import RlcbError
 from rlcb.hardware import prepare_process
 from rlcb.signals import CAUGHT, die_with
@@ -77,6 +78,7 @@ def run_role(role: str, context: WorkerContext, setup: Any) -> None:
 
     torch.set_num_threads(setup.num_threads)
     try:
+        load_all(setup.config.modules)
         import_module(f"rlcb.execution.{ROLES[role]}").work(context, setup)
     except RlcbError as error:
         context.channel.send(error)

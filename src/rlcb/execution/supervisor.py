@@ -17,6 +17,7 @@ from typing import Any, NoReturn
 from rlcb.comm.pool import NoRoom, PoolLost, WorkerDied, WorkerHandle, WorkerPool
 from rlcb.config.plan import Plan
 from rlcb.config.schema import Config
+from rlcb.envs.own_code import permitted_flags
 from rlcb.errors import WorkersLost
 from rlcb.execution.messages import Started
 from rlcb.run.recorder import Recorder
@@ -166,7 +167,7 @@ class Supervisor:
         if state is not None:
             self.recorder.abandon(state)
             story = f"{story}; saved"
-        raise WorkersLost(f"{story}; go on with --resume {self.recorder.run.path}")
+        raise WorkersLost(f"{story}; go on with --resume {self.recorder.run.path}{permitted_flags()}")
 
     def end(self) -> None:
         """End all workers and release the control page."""

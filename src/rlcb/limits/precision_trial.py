@@ -41,11 +41,13 @@ def _speeds(config: Config, items: int, threads: int, wanted: str, watch: Watch)
     import torch
 
     from rlcb.envs.families import foreseen_spec
+    from rlcb.envs.own_code import load_all
     from rlcb.execution.limit_worker import made_up_batch
     from rlcb.execution.worker import make_policy
     from rlcb.learner import Learner
 
     torch.set_num_threads(threads)
+    load_all(config.modules)
     spec = foreseen_spec(config.env)
 
     def step_of(precision: str) -> Callable[[], None]:

@@ -13,13 +13,20 @@ if TYPE_CHECKING:  # the configuration needs the names, and `--help` must not wa
 
     from rlcb.envs.base import EnvSpec
 
-_NO_NETWORKS = ("layers", "computation", "kept_layers", "pooling", "distributions", "policy")
+_NO_NETWORKS = ("layers", "computation", "kept_layers", "own", "pooling", "distributions", "policy")
 NAMES = tuple(sorted(module.name for module in iter_modules(__path__) if module.name not in _NO_NETWORKS))
 
 
 def make_network(name: str, spec: "EnvSpec") -> "nn.Module":
-    """Build the named network for these observations and actions; `auto` takes nature for images, mlp for vectors."""
+    """Build the named network for these observations and actions; `auto` takes nature for images, mlp for vectors.
+
+    `module:Class` is one of the user's own.
+    """
     if name == "auto":
         name = "nature" if spec.is_image else "mlp"
+    if ":" in name:
+        from rlcb.networks import own
+
+        return own.make(name, spec)
     network: nn.Module = import_module(f"rlcb.networks.{name}").make(spec)
     return network

@@ -2,13 +2,15 @@
 
 import shlex
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from rlcb.analysis.comparison import compare
+from rlcb.analysis.frames import facts_of
 from rlcb.analysis.game_text import STATISTICS, TITLES, improvement_verdict
-from rlcb.analysis.load import load_runs
+from rlcb.analysis.load import Warn, load_runs
 from rlcb.analysis.metrics import METRIC, METRICS
 from rlcb.analysis.plots import COLOURS, MOST_CURVES, as_image, figure_four_panels
 from rlcb.analysis.records import Comparison
@@ -16,12 +18,13 @@ from rlcb.analysis.run import Run
 from rlcb.analysis.statistics import Interval
 from rlcb.analysis.text import MEASURES
 from rlcb.analysis.untrusted import plain
-from rlcb.console import warn
+from rlcb.console import say, warn
 from rlcb.errors import ResourceError
 from rlcb.files import write_json, write_whole
 from rlcb.report.csv_text import csv_text
-from rlcb.report.document import Picture, render
+from rlcb.report.document import Document, Picture, render
 from rlcb.report.games import games_csv, published_note, published_rows, score_notes, scores_csv, shown_pairs
+from rlcb.report.progress import Progress
 from rlcb.report.recipes import recipe_lines, recipe_title
 from rlcb.report.sections import Origin, make_document
 
@@ -29,24 +32,100 @@ _MOST_SHOWN = 4  # games with tables of their own on the screen
 _MOST_LISTED = 4  # pictures of sets, each with a line of its own
 
 
+@dataclass(frozen=True, eq=False)
+class Compared:
+    """A comparison, and what was written of it."""
+
+    comparison: Comparison
+    left_out: tuple[str, ...]  # what could not be read, a line each
+    files: tuple[Path, ...]  # the page last; none where nothing was to be written
+
+    @property
+    def report(self) -> Path | None:
+        """The page, report.html."""
+        return self.files[-1] if self.files else None
+
+    @property
+    def verdict(self) -> str:
+        """What the comparison shows, in words."""
+        return self.comparison.verdict
+
+    def to_dict(self) -> dict[str, Any]:
+        """The content of comparison.json."""
+        return self.comparison.to_dict()
+
+    def __str__(self) -> str:
+        return comparison_text(self.comparison)
+
+    def __repr__(self) -> str:
+        return f"<Compared: {self.verdict}>"
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is compared, and how: runs that were read already, and those in directories and folders."""
+
+    named: Sequence[Path | Run]
+    threshold: float | None = None
+    seed: int = 0
+
+    def answer(self, tell: Warn) -> tuple[Comparison, Origin]:
+        """Read the runs and compare them; `tell` is told what is wrong with some of them."""
+        unread: list[str] = []
+
+        def tell_and_keep(text: str) -> None:
+            tell(text)
+            if text.startswith("left out"):
+                unread.append(plain(text))
+
+        runs = [one for one in self.named if isinstance(one, Run)]
+        paths = [one for one in self.named if not isinstance(one, Run)]
+        runs += load_runs(paths, tell_and_keep) if paths or not runs else []
+        comparison = compare(runs, seed=self.seed, threshold=self.threshold)
+        return comparison, Origin(runs, unread, "", datetime.now().astimezone())
+
+    @property
+    def paths(self) -> list[Path]:
+        """Where the runs are."""
+        return [one.path if isinstance(one, Run) else one for one in self.named]
+
+    def command(self, output: Path) -> str:
+        """The command that asks the same."""
+        options = ["--output", str(output), "--seed", str(self.seed)]
+        options += [] if self.threshold is None else ["--reward-threshold", f"{self.threshold:g}"]
+        return shlex.join(["rlcb", "compare", *map(str, self.paths), *options])
+
+
 def compare_any(paths: Sequence[Path], output: Path, threshold: float | None, seed: int) -> int:
     """`rlcb compare`: any number of runs."""
-    unread: list[str] = []
+    return finish_comparison(Question(paths, threshold, seed), output)
 
-    def warn_and_keep(text: str) -> None:
-        warn(text)
-        if text.startswith("left out"):
-            unread.append(plain(text))
 
-    runs = load_runs(paths, warn_and_keep)
-    make_folder(output)
-    comparison = compare(runs, seed=seed, threshold=threshold)
-    options = ["--output", str(output), "--seed", str(seed)]
-    options += [] if threshold is None else ["--reward-threshold", f"{threshold:g}"]
-    command = shlex.join(["rlcb", "compare", *map(str, paths), *options])
-    *files, page = write_comparison(comparison, output, Origin(runs, unread, command, datetime.now().astimezone()))
-    print(comparison_text(comparison, brief=True), *_written(files), f"Report: {page}", sep="\n", flush=True)
+def finish_comparison(question: Question, output: Path) -> int:
+    """Compare, print the result and write all its files."""
+    found = compare_runs(question, output, warn)
+    *files, page = found.files
+    say(comparison_text(found.comparison, brief=True), *_written(files), f"Report: {page}")
     return 0
+
+
+def compare_runs(question: Question, output: Path | None, tell: Warn) -> Compared:
+    """Compare and write the result, unless to None."""
+    comparison, origin = question.answer(tell)
+    if output is None:
+        return Compared(comparison, tuple(origin.warnings), ())
+    make_folder(output)
+    files = write_comparison(comparison, output, replace(origin, command=question.command(output)))
+    return Compared(comparison, tuple(origin.warnings), tuple(files))
+
+
+def write_page(question: Question, output: Path, progress: Progress) -> Path:
+    """Write the page alone, while runs are under way; returns its path."""
+    comparison, origin = question.answer(lambda _: None)
+    origin = replace(origin, command=question.command(output), progress=progress)
+    page = output / "report.html"
+    write_whole(page, page_of(make_document(comparison, origin)))
+    return page
 
 
 def _written(files: Sequence[Path]) -> list[str]:
@@ -78,11 +157,10 @@ def write_report(comparison: Comparison, folder: Path, origin: Origin) -> list[P
     """Write report.html, report.md with its pictures, and runs.csv; returns the files, the page first."""
     document = make_document(comparison, origin)
     pictures = [block for section in document.sections for block in section.blocks if isinstance(block, Picture)]
-    page = render("report.html", document=document, palette=COLOURS, most_marked=MOST_CURVES)
     content = {
-        "report.html": page.encode(errors="replace"),
+        "report.html": page_of(document),
         "report.md": render("report.md", document=document).encode(errors="replace"),
-        **{f"{picture.name}.png": picture.png for picture in pictures},
+        **{f"{picture.name}.png": picture.png() for picture in pictures},
         "runs.csv": runs_csv(comparison, origin.runs).encode(errors="replace"),
     }
     if comparison.game_scores:
@@ -91,6 +169,12 @@ def write_report(comparison: Comparison, folder: Path, origin: Origin) -> list[P
     for name, data in content.items():
         write_whole(folder / name, data)
     return [folder / name for name in content]
+
+
+def page_of(document: Document) -> bytes:
+    """The content of report.html."""
+    page = render("report.html", document=document, palette=COLOURS, most_marked=MOST_CURVES)
+    return page.encode(errors="replace")
 
 
 def make_folder(folder: Path) -> None:
@@ -133,21 +217,7 @@ def runs_csv(comparison: Comparison, runs: Sequence[Run]) -> str:
     for run in runs:
         order, label = places.get(run.name, (0, run.label))
         policy = comparison.sets[order - 1].evaluation_policy if order else "sampled"
-        row: dict[str, Any] = {"run": run.name, "set": order or "", "group": label}
-        row |= {
-            "algorithm": run.algorithm,
-            "mode": run.mode,
-            "variant": run.variant,
-            "env": run.env,
-            "levels": run.task.levels,
-        }
-        row |= {"seed": run.seed, "status": run.status, "reason": run.reason, **vars(run.metrics)}
-        row |= {"memory_measure": run.memory_measure, "machine": run.task.machine, "cores": run.cores}
-        row |= {"jobs_beside": run.jobs_beside, **vars(run.disturbance)}
-        for levels in ("train", "unseen"):
-            played = run.evaluations.find(run.env, levels, policy)
-            row[f"evaluation_{levels}"] = played.mean_reward if played else None
-        rows.append({**row, "problems": "; ".join(run.problems)})
+        rows.append({"run": run.name, "set": order or "", "group": label, **facts_of(run, policy)})
     return _csv(rows)
 
 

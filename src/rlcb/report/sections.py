@@ -13,15 +13,17 @@ import yaml
 from rlcb.analysis.grouping import shown_config
 from rlcb.analysis.machines import gpus_of, machine_of, nodes_of
 from rlcb.analysis.plots import MOST_CURVES
-from rlcb.analysis.records import ComparableSet, Comparison
+from rlcb.analysis.records import Advice, ComparableSet, Comparison
 from rlcb.analysis.run import Run
 from rlcb.analysis.text import counted, number_text, with_minus
 from rlcb.analysis.unjudged import disturbed_text
 from rlcb.analysis.untrusted import number, plain, section
 from rlcb.report import tables
-from rlcb.report.document import Block, Cell, Document, Row, Section, Table, Text, make_table
+from rlcb.report.costs import cost_blocks
+from rlcb.report.document import Block, Cards, Cell, Document, Row, Section, Table, Text, make_table
 from rlcb.report.figures import SetPictures
 from rlcb.report.games import game_sections
+from rlcb.report.progress import Progress, progress_table
 from rlcb.report.recipes import recipe_sections
 
 _MOST_DRAWN = 16  # sets with pictures: as many as there are games
@@ -41,6 +43,7 @@ class Origin:
     warnings: Sequence[str]  # about what could not be read
     command: str
     made: datetime
+    progress: Progress | None = None  # None: nothing is waited for
 
 
 def make_document(comparison: Comparison, origin: Origin) -> Document:
@@ -49,6 +52,8 @@ def make_document(comparison: Comparison, origin: Origin) -> Document:
     labels = dict.fromkeys(group.label for one in sets for group in one.groups)
     colours = {label: place for place, label in enumerate(labels)}
     sections = [Section("Verdict", "verdict", tuple(_verdict(comparison))), *game_sections(comparison, colours)]
+    if origin.progress and origin.progress.runs:
+        sections.insert(1, Section("Runs under way", "under-way", (progress_table(origin.progress.runs),)))
     sections += recipe_sections(comparison)
     if len(sets) > 1:
         sections.append(Section("Overview", "overview", (tables.set_table(sets),)))
@@ -79,10 +84,13 @@ def make_document(comparison: Comparison, origin: Origin) -> Document:
     facts = (
         f"algorithm{'s' if len(algorithms) > 1 else ''}: {', '.join(algorithms)}",
         f"{len(origin.runs)} runs",
-        f"{origin.made:%Y-%m-%d %H:%M}",
+        f"{origin.made:%Y-%m-%d %H:%M}{f'{origin.made::%S}' if origin.progress else ''}",
     )
     title = f"Benchmark report: {', '.join(games[:4])}{', …' if len(games) > 4 else ''}"
-    return Document(title, facts, tuple(sections), colours)
+    if not origin.progress:
+        return Document(title, facts, tuple(sections), colours)
+    said = f"{origin.progress.text}. What is not finished is shown as unfinished and not judged."
+    return Document(title, facts, tuple(sections), colours, said, origin.progress.seconds)
 
 
 def _verdict(comparison: Comparison) -> Iterator[Block]:
@@ -90,11 +98,11 @@ def _verdict(comparison: Comparison) -> Iterator[Block]:
     finished = [one for one in comparison.sets if one.finished]
     games = comparison.scores_of(comparison.sets[0])
     if games or not 1 < len(finished) <= _MOST_VERDICTS:
-        yield Text("lead", comparison.verdict)
+        yield from advice_blocks(comparison.advice, comparison.verdict, lead=True)
     if not 1 < len(finished) <= _MOST_VERDICTS:
         return
     for one in finished:
-        yield Text("paragraph" if games else "lead", one.verdict)
+        yield from advice_blocks(one.advice, one.verdict, lead=not games)
     lost = sum(item.reason.startswith(("failed", "unfinished", "repeats")) for item in comparison.excluded)
     also = f" {counted(lost, 'run')} failed, did not finish or repeat another one." if lost else ""
     across = " What ran on different machines is shown side by side below." if comparison.machine_tables else ""
@@ -102,6 +110,17 @@ def _verdict(comparison: Comparison) -> Iterator[Block]:
     if all(comparison.is_main_task(one) for one in finished):
         rest = "Rewards of different games are not comparable with each other; normalised scores are."
     yield Text("paragraph", f"{rest}{across}{also}")
+
+
+def advice_blocks(advice: Advice | None, verdict: str, lead: bool) -> Iterator[Block]:
+    """What to use, the best by each criterion, and what that is based on."""
+    if advice is None:
+        yield Text("lead" if lead else "paragraph", verdict)
+        return
+    yield Text("lead" if lead else "paragraph", advice.text)
+    if advice.cards:
+        yield Cards("Best by each criterion", advice.cards)
+    yield Text("paragraph", verdict)
 
 
 def _set_sections(
@@ -116,6 +135,7 @@ def _set_sections(
         ("Learning curves", "curves", pictures.learning() if pictures else ()),
         ("Speed", "speed", pictures.fps() if pictures else ()),
         ("Where the time went", "time", pictures.time() if pictures else ()),
+        ("Cost", "cost", cost_blocks(one)),
         ("Evaluation and generalisation gap", "evaluation", evaluation),
         ("All pairs", "pairs", [tables.pair_table(one, most_pairs)]),
         ("Time to reward", "reaching", [tables.reaching_table(one)]),
@@ -136,9 +156,9 @@ def _summary(one: ComparableSet, order: int | None, drawn: bool) -> Section:
     if not order:
         return Section("Summary", "set-1", (Text("paragraph", one.title), *blocks))
     verdict = one.verdict.removeprefix(f"{one.title}: ")
-    lead = Text("paragraph", verdict[:1].upper() + verdict[1:])
+    found = advice_blocks(one.advice, verdict[:1].upper() + verdict[1:], lead=False)
     short = f"{order}. {one.env}" + ("" if one.finished else ", unfinished")
-    return Section(f"{order}. {one.title}", f"set-{order}", (lead, *blocks), short=short)
+    return Section(f"{order}. {one.title}", f"set-{order}", (*found, *blocks), short=short)
 
 
 def _settings(sets: Sequence[ComparableSet]) -> Iterator[Section]:

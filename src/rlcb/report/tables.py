@@ -2,6 +2,8 @@
 
 from collections.abc import Callable, Iterator, Sequence
 
+from rlcb.analysis.best import left_out, listed, ranked
+from rlcb.analysis.external.judged import takes_part
 from rlcb.analysis.grouping import setting_text
 from rlcb.analysis.metrics import METRIC
 from rlcb.analysis.records import NOT_SHOWN, ComparableSet, Comparison, Group, MachineTable, Pair
@@ -9,14 +11,15 @@ from rlcb.analysis.statistics import Interval
 from rlcb.analysis.text import (
     MEASURES,
     efficiency_text,
+    interval_source,
     interval_text,
     known_seeds,
-    listed,
     metric_text,
     metric_title,
     number_text,
     p_text,
     sentence,
+    untested_text,
     with_minus,
 )
 from rlcb.analysis.unjudged import speed_mark
@@ -60,7 +63,7 @@ def summary_table(one: ComparableSet) -> Table:
     caption += "".join(_GPU[name] for name in gpu)
     if evaluated:
         caption += f" Evaluation with {one.evaluation_policy} actions."
-    return _group_table(caption, one, columns)
+    return group_table(caption, one, columns)
 
 
 def evaluation_table(one: ComparableSet) -> Table:
@@ -69,7 +72,7 @@ def evaluation_table(one: ComparableSet) -> Table:
     columns |= dict(zip(("Training levels", "Unseen levels", "Gap"), _EVALUATION, strict=True))
     columns |= {title: name for title, name in _LENGTHS.items() if any(group.metrics[name].n for group in one.groups)}
     caption = f"Mean reward per episode of the trained policies, {one.evaluation_policy} actions, with 95 % intervals "
-    return _group_table(caption + "over seeds. Gap: training minus unseen levels, seed by seed.", one, columns)
+    return group_table(caption + "over seeds. Gap: training minus unseen levels, seed by seed.", one, columns)
 
 
 def reaching_table(one: ComparableSet) -> Block:
@@ -82,7 +85,7 @@ def reaching_table(one: ComparableSet) -> Block:
         "Hours": "hours_to_reward",
     }
     caption = f"To a mean reward of {one.threshold:.2f} over 100 episodes. A mean is given only where all seeds got "
-    return _group_table(caption + "there: leaving out those that did not would flatter.", one, columns)
+    return group_table(caption + "there: leaving out those that did not would flatter.", one, columns)
 
 
 def difference_blocks(one: ComparableSet) -> Iterator[Block]:
@@ -166,6 +169,7 @@ def set_table(sets: Sequence[ComparableSet]) -> Table:
 
 def winner_table(one: ComparableSet) -> Table:
     """The winner on each metric that pairs are tested on, where there is one."""
+    names = list(dict.fromkeys(pair.metric for pair in one.pairs))
     rows: list[Row] = [
         {
             "Metric": METRIC[name].title,
@@ -173,23 +177,26 @@ def winner_table(one: ComparableSet) -> Table:
             "Value": _metric_cell(best, name),
             "Winner": _winner(one, name),
         }
-        for name in dict.fromkeys(pair.metric for pair in one.pairs)
+        for name in names
         if (best := _best(one, name))
     ]
     caption = "A group wins only where the interval of its difference from every other group excludes zero, after "
-    return make_table(caption + "correction for the number of pairs.", rows, "llrl")
+    caption += "correction for the number of pairs. A mean without all of the group’s seeds is never the best."
+    missing = [f"{METRIC[name].title}: {found}" for name in names if (found := left_out(one.measured, name))]
+    return make_table(caption + (f" Not ranked: {'; '.join(missing)}." if missing else ""), rows, "llrl")
 
 
 def _best(one: ComparableSet, metric: str) -> Group | None:
-    means = [(group.metrics[metric].mean, group) for group in one.measured]
-    known = [(mean if METRIC[metric].higher_is_better else -mean, group) for mean, group in means if mean is not None]
-    return max(known, key=lambda item: item[0])[1] if known else None
+    """The group with the best mean, among those of which enough is known and that have a value of every seed."""
+    return next(iter(ranked([group for group in one.measured if takes_part(group, metric)], metric)), None)
 
 
 def _winner(one: ComparableSet, metric: str) -> Cell:
     """The winner on a metric, or why there is none."""
     best = _best(one, metric)
-    pairs = [pair for pair in one.pairs if best and pair.metric == metric and best.label in (pair.first, pair.second)]
+    judged = {group.label for group in one.measured if takes_part(group, metric)}
+    pairs = [pair for pair in one.pairs if pair.metric == metric and {pair.first, pair.second} <= judged]
+    pairs = [pair for pair in pairs if best and best.label in (pair.first, pair.second)]
     if not best or not pairs:
         return Cell("n/a (nothing to compare)")
     if all(pair.winner == best.label for pair in pairs):
@@ -204,21 +211,29 @@ def _winner(one: ComparableSet, metric: str) -> Cell:
 
 
 def pair_table(one: ComparableSet, most: int) -> Block:
-    """All pairs on all metrics; of more than `most` on a metric those with the lowest p."""
+    """The tested pairs on all metrics, of more than `most` on a metric those with the lowest p; and why none was."""
     shown: list[Pair] = []
+    untested: list[str] = []
     count = 0
     for name in dict.fromkeys(pair.metric for pair in one.pairs):
         pairs = [pair for pair in one.pairs if pair.metric == name]
+        if reason := untested_text(pairs):
+            untested.append(f"{METRIC[name].title} ({reason})")
+            continue
         count = max(count, len(pairs))
         if len(pairs) > most:
             pairs = sorted(pairs, key=lambda pair: (pair.holm_p is None, pair.holm_p or 0.0))[:most]
         shown += pairs
+    without = f"Not tested: {', '.join(untested)}." if untested else ""
     if not shown:
-        return Text("paragraph", "There is no pair of groups to test.")
-    caption = "Welch’s test on the seeds’ values, with Holm’s correction for all pairs of a metric."
+        return Text("paragraph", without or "There is no pair of groups to test.")
+    caption = (
+        "Welch’s test on the seeds’ values, speeds as ratios seed by seed or, with fewer than three seeds, within "
+    )
+    caption += "the runs; with Holm’s correction for all pairs of a metric."
     if count > most:
         caption += f" The {most} clearest of {count:,} pairs for each metric; comparison.json has all of them."
-    return make_table(caption, [_pair_row(pair) for pair in shown], "llrrrrrl")
+    return make_table(f"{caption} {without}".rstrip(), [_pair_row(pair) for pair in shown], "llrrrrrl")
 
 
 def _pair_row(pair: Pair) -> Row:
@@ -235,7 +250,7 @@ def _pair_row(pair: Pair) -> Row:
     }
 
 
-def _group_table(caption: str, one: ComparableSet, columns: Columns) -> Table:
+def group_table(caption: str, one: ComparableSet, columns: Columns) -> Table:
     """A row for each group."""
     rows = []
     for group in one.groups:
@@ -243,12 +258,16 @@ def _group_table(caption: str, one: ComparableSet, columns: Columns) -> Table:
         for title, cell in columns.items():
             row[title] = _metric_cell(group, cell) if isinstance(cell, str) else cell(group)
         rows.append(row)
-    return make_table(caption, rows)
+    empty = [title for title in columns if all(row[title].text in ("n/a", "–") for row in rows)]
+    if empty:
+        caption += f" Not known of any group: {', '.join(empty)}."
+    return make_table(caption, [{title: cell for title, cell in row.items() if title not in empty} for row in rows])
 
 
 def _metric_cell(group: Group, metric: str) -> Cell:
     found = _interval_cell(metric_text(group, metric), group.metrics[metric].interval, METRIC[metric].form)
-    parts = (found.detail, known_seeds(group, metric), speed_mark(group, metric))
+    source = interval_source(group, metric)
+    parts = (found.detail, source, known_seeds(group, metric), speed_mark(group, metric))
     return Cell(found.text, "\n".join(part for part in parts if part))
 
 

@@ -81,7 +81,10 @@ def _newest_runs(folder: Path) -> dict[str, Run]:
     """
     if not os.path.isdir(folder):
         raise UsageError(f"{folder}: no such directory: there are no runs to compare yet; make train-timed makes one")
-    runs = sorted(load_runs([folder], warn), key=lambda run: (run.status == "finished", run.ended), reverse=True)
+    found = [run for run in load_runs([folder], warn) if not run.external]
+    if not found:
+        raise UsageError(f"{folder}: holds runs of other programs alone; rlcb compare shows them")
+    runs = sorted(found, key=lambda run: (run.status == "finished", run.ended), reverse=True)
     newest = next((run for run in runs if _modes(run) == set(_MODES)), runs[0])
     other_mode = "parallel" if newest.mode == "sequential" else "sequential"
     others = [run for run in runs if (run.mode, run.algorithm) == (other_mode, newest.algorithm)]

@@ -19,7 +19,7 @@ from rlcb import __version__
 from rlcb.config.registry import MODES
 from rlcb.config.schema import Config
 from rlcb.envs.families import environment_identity, state_problem
-from rlcb.errors import CheckpointUnusable, Diverged
+from rlcb.errors import CheckpointUnusable, Diverged, NotPermitted
 from rlcb.files import open_regular, write_whole
 from rlcb.hardware import package_version
 from rlcb.run.archive import Archive, ArchiveDamaged, sealed
@@ -112,7 +112,10 @@ def save_checkpoint(path: Path, content: dict[str, Any]) -> None:
 def load_checkpoint(path: Path, config: Config | None = None) -> dict[str, Any]:
     """Read and verify a checkpoint, with `config` one of that run; anything else is refused before it is unpacked."""
     with _opened(path) as archive:
-        spec = check_content(archive.content, config)
+        try:
+            spec = check_content(archive.content, config)
+        except NotPermitted as error:
+            raise NotPermitted(f"{path}: {error}") from None
         content = {section: archive.filled(value) for section, value in archive.content.items()}
     try:
         check_values(content)

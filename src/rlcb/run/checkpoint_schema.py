@@ -16,7 +16,8 @@ from rlcb.config.schema import Config, EnvConfig, TrainingConfig
 from rlcb.envs.base import EnvSpec
 from rlcb.envs.episodes import WINDOW
 from rlcb.envs.families import canonical_env_name, environment_identity, family_of, missing_mode, spec_of
-from rlcb.errors import UsageError
+from rlcb.envs.own_code import import_named
+from rlcb.errors import NotPermitted, UsageError
 from rlcb.hardware import package_version
 from rlcb.learner import MOMENTS
 from rlcb.networks.policy import make_policy_network
@@ -139,11 +140,14 @@ def check_content(content: Any, config: Config | None) -> EnvSpec:
     if config is not None:
         env, training = config.env, config.training
     try:
+        import_named(env.imports, training.network)
         env = env.model_copy(update={"name": canonical_env_name(env.name)})
         if problem := missing_mode(env):
             raise Unfit(f"trained on something that does not exist: {problem}")
         spec = spec_of(env)
         shapes = _network_shapes(training, spec)
+    except NotPermitted:
+        raise  # nothing is wrong with the checkpoint
     except UsageError as error:
         raise Unfit(str(error)) from None
     _check_counts(checked, env.num_envs)

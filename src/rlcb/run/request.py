@@ -1,14 +1,17 @@
 """What a training command asks for: a new run, or with `--resume` the one in a directory, whose settings stay."""
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from rlcb.config.load import Given, build_config, default_file, default_output
+from rlcb.config.division import Given
+from rlcb.config.load import build_config, default_output
+from rlcb.config.named import default_file, note_unused
 from rlcb.config.registry import ALGORITHMS, CLUSTER_KEYS, RESUMABLE_KEYS
 from rlcb.config.schema import Config, ParallelConfig, fields
-from rlcb.console import note
+from rlcb.console import note, say
 from rlcb.errors import CheckpointUnusable, UsageError
 from rlcb.run.directory import checkpoints_of, read_run, refuse_locked
 from rlcb.run.ending import ending_of
@@ -30,6 +33,7 @@ class Request:
     resume: Path | None = None
     dry_run: bool = False
     resume_auto: bool = False  # resume the run in the output directory if there is one, else start it
+    on_update: Callable[[dict[str, Any]], object] | None = None  # takes the metrics of each update; False: stop
 
 
 # New runs
@@ -37,7 +41,9 @@ class Request:
 
 def new_config(algorithm: str, mode: str, file: Path | None, overrides: Given) -> Config:
     """The file's configuration, by default that of the algorithm and mode, with the flags on top."""
-    file = file or default_file(algorithm, mode)
+    if file is None:
+        note_unused(algorithm, mode)
+        file = default_file(algorithm, mode)
     return build_config(file, overrides, mode=mode, algorithm=algorithm)
 
 
@@ -55,6 +61,13 @@ def requested_config(request: Request) -> tuple[Config, str]:
     config = new_config(algorithm, mode, request.config_file, changes)
     refuse_workers(mode, request.overrides)
     return config, mode
+
+
+def settings_file(request: Request, algorithm: str, mode: str) -> Path | None:
+    """The file that the settings of a run came from; None: the program's own defaults."""
+    if request.resume:
+        return request.resume / "config.yaml"
+    return request.config_file or default_file(algorithm, mode)
 
 
 def _algorithm_and_mode(request: Request) -> tuple[str, str]:
@@ -88,7 +101,7 @@ def _resumed_config(request: Request, path: Path) -> tuple[Config, str]:
         if given:
             raise UsageError(f"{flag}: not together with --resume, which takes it from the run")
     for key, (flag, _) in request.overrides.items():
-        if key not in RESUMABLE_KEYS:
+        if key not in (*RESUMABLE_KEYS, "network"):
             raise UsageError(f"{flag}: cannot change when a run is resumed; start a new run instead")
     config, before = read_run(path)
     if request.algorithm not in (None, config.algorithm):
@@ -99,6 +112,9 @@ def _resumed_config(request: Request, path: Path) -> tuple[Config, str]:
     mode = request.mode or before
     refuse_missing_mode(config.algorithm, mode)
     changes = dict(request.overrides)
+    flag, network = changes.pop("network", ("", config.training.network))  # its own permits the network's module
+    if network != config.training.network:
+        raise UsageError(f"{flag}: cannot change when a run is resumed; start a new run instead")
     if "num_workers" in changes or mode != before:
         changes["num_envs_per_worker"] = ("--num-workers", None)  # the total stays what it is
     config = build_config(None, changes, base=config, mode=mode)
@@ -109,8 +125,8 @@ def _resumed_config(request: Request, path: Path) -> tuple[Config, str]:
 # --resume auto
 
 
-def decide_resume(request: Request) -> Request | None:
-    """What `--resume auto` means for the directory as it is: start, or go on; None: the run there is finished."""
+def decide_resume(request: Request) -> Request | Path:
+    """What `--resume auto` means for the directory as it is: start, or go on; a path: the run there is finished."""
     wanted, mode = requested_config(request)
     path = request.output_dir or default_output(wanted.algorithm, mode)
     refuse_locked(path)
@@ -128,8 +144,8 @@ def decide_resume(request: Request) -> Request | None:
     ending = ending_of(path)
     if ending and ending.reaches(config.training) and any(file.name.endswith("_final.pt") for file in saved):
         length = f"{ending.env_steps:,} steps in {ending.hours:.2f} hours"
-        print(f"Finished already: the run in {path} has {length}; nothing is left to do", flush=True)
-        return None
+        say(f"Finished already: the run in {path} has {length}; nothing is left to do")
+        return path
     return asked
 
 

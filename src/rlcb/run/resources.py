@@ -8,6 +8,7 @@ import psutil
 
 from rlcb.disturbance.meter import Amounts, DisturbanceMeter
 from rlcb.hardware import Memory, memory_of, usable_cpus
+from rlcb.run.energy import EnergyMeter
 
 _AT_ONCE = 0.25  # seconds
 _SHARE = 0.01  # of one core that looking at memory may take
@@ -48,6 +49,7 @@ class ResourceMeter:
         `disturbance`: None where the run's processes are not all in this process's tree.
         """
         self._process, self._elsewhere, self._disturbance = psutil.Process(), elsewhere, disturbance
+        self._energy = EnergyMeter(on_cluster=cores is not None)
         self._amounts: Amounts = {}
         self._probe = MemoryProbe(self._tree)
         self._started = self._last = time.perf_counter()
@@ -72,6 +74,7 @@ class ResourceMeter:
         tree = self._tree()
         memory, cpu = self._probe() + away, _seconds(tree) + away_seconds
         self._look(tree)
+        self._energy.look()
         used = {"rss": memory.rss, "pss": memory.pss or 0}
         for name in MEASURES:
             self._peak[name] = max(self._peak[name], used[name])
@@ -93,7 +96,10 @@ class ResourceMeter:
         return found
 
     def totals(self) -> dict[str, float | str | None]:
-        """Peak and mean memory in GB, how it was measured, the peak as RSS, the mean share of the cores in percent."""
+        """Peak and mean memory in GB, how it was measured, the peak as RSS; the mean share of the cores in percent.
+
+        Also how many cores that is, and the mean power of this machine's processors.
+        """
         elapsed = max(self._last - self._started, 1e-9)
         share = self._busy / elapsed / self._cores
         peak, mean = self._peak[self.measure], self._sum[self.measure] / max(self._samples, 1)
@@ -103,6 +109,8 @@ class ResourceMeter:
             "memory_measure": self.measure if self._samples else None,
             "peak_rss_gb": round(self._peak["rss"] / 2**30, 3) if self._samples else None,
             "cpu_percent": round(100 * share, 1) if self._samples else None,
+            "busy_cores": round(share * self._cores, 3) if self._samples else None,
+            **self._energy.totals(),
         }
 
     def _tree(self) -> list[psutil.Process]:

@@ -2,15 +2,17 @@
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, closing, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlcb.config.load import Given
+from rlcb.config.division import Given
 from rlcb.config.plan import decided
 from rlcb.config.precision import with_precision
 from rlcb.config.registry import Kind
 from rlcb.config.schema import Config
 from rlcb.console import clock, filled, warn
+from rlcb.envs.own_code import permitted_flags
 from rlcb.errors import RlcbError, UsageError, WorkersLost
 from rlcb.run.directory import set_aside
 from rlcb.signals import StopRequest
@@ -30,13 +32,14 @@ from rlcb.suite.display import Display
 from rlcb.suite.evaluation import Evaluations
 from rlcb.suite.gpu_sharing import shared_gpu
 from rlcb.suite.jobs import core_shares, with_threads
-from rlcb.suite.settings import WHERE, Suite, build_suite, moved
+from rlcb.suite.settings import IMPORTS, WHERE, Suite, build_suite, moved
 from rlcb.suite.training import Training
 from rlcb.suite.work import Work
 
 if TYPE_CHECKING:
     from rlcb.suite.cluster import Cluster
 
+ANSWER = "every run under way finishes its update and saves, then the suite stops"  # to a signal
 _CLUSTER_ATTEMPTS = 3  # Ray may end the process that uses it, for instance when one of its calls fails
 
 
@@ -47,26 +50,28 @@ def benchmark(
     jobs: int | str | None = None,
     dry_run: bool = False,
     repeat_disturbed: bool = False,
+    *,
+    stop: StopRequest,
 ) -> int:
     """Do what is not done yet of a suite; returns the exit code. Without file and flags it continues the stored one.
 
+    `stop`: what signals mean meanwhile.
     `jobs`: how many runs train at a time: a number, auto, or None for what is usual for such a suite.
     `dry_run`: print what would be done, after all that could refuse it; nothing is started, measured or written.
     `repeat_disturbed`: move finished runs aside that other programs disturbed, so that they are done again.
     """
-    stop = StopRequest("every run under way finishes its update and saves, then the suite stops")
     stop.install()
     where = {key: flags[key][1] for key in WHERE if key in flags}
-    is_continued = has_plan(output) and file is None and set(flags) <= set(WHERE)
+    is_continued = has_plan(output) and file is None and set(flags) <= {*WHERE, IMPORTS}
     wanted = build_suite(file, flags) if (file or flags) and not is_continued else None
     if wanted is None and not has_plan(output):
         raise UsageError(
-            f"--output-dir {output}: holds no suite to continue; to start one give --suite FILE, --duration HOURS "
+            f"--output-dir {output}: holds no suite to continue; to start one give --suite NAME|FILE, --duration HOURS "
             "or --total-timesteps N"
         )
-    again = f"rlcb benchmark --output-dir {output}" + (f" --jobs {jobs}" if jobs else "")
+    again = f"rlcb benchmark --output-dir {output}{permitted_flags()}" + (f" --jobs {jobs}" if jobs else "")
 
-    def work() -> int:
+    def work(stop: StopRequest) -> int:
         if dry_run:
             suite = _planned(output, _chosen(output, wanted, where))
             return _print_plan(output, suite, stop, jobs, repeat_disturbed)
@@ -76,12 +81,16 @@ def benchmark(
 
     cluster = where["cluster"] if "cluster" in where else (wanted or stored(output)).settings.cluster
     if cluster in (None, "local"):
-        return work()
+        return work(stop)
     from rlcb.cluster.connect import guarded
-    from rlcb.flags import answered
+
+    def connected_work() -> int:
+        own = StopRequest(ANSWER)  # this is a process of its own
+        own.install()
+        return work(own)
 
     for _ in range(_CLUSTER_ATTEMPTS):  # the suite goes on where it was
-        code = guarded(lambda: answered("rlcb benchmark", work, prints_result=dry_run))
+        code = guarded(connected_work)
         if code is not None:
             return code
         warn("Ray ended the process that was connected to the cluster")
@@ -133,13 +142,13 @@ def _agreed(output: Path, chosen: Suite) -> Suite:
         elif config.hardware.precision == "auto":
             configs[kind] = with_precision(config, kind.mode)
             measured[kind.pair] = configs[kind].hardware.precision
-    return Suite(suite.settings, configs)
+    return replace(suite, configs=configs)
 
 
 def _planned(output: Path, suite: Suite) -> Suite:
     """The same before anything is measured, with numbers of workers, and of threads if the suite is a new one."""
     here = {kind: decided(config) for kind, config in suite.configs.items() if _is_decided_here(config, kind)}
-    suite = Suite(suite.settings, {**suite.configs, **here})
+    suite = replace(suite, configs={**suite.configs, **here})
     return suite if has_plan(output) else with_threads(suite, len(core_shares()))
 
 

@@ -5,6 +5,7 @@ A sequential run goes to one node as a whole (`RemoteRun`). A parallel run sprea
 it has ended. So no run waits for what another one holds, and no core is given away twice.
 """
 
+import os
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -20,6 +21,7 @@ from rlcb.cluster.placement import Need, Node, node_for
 from rlcb.cluster.run_actor import CONFIG, RUN
 from rlcb.cluster.watch import ClusterWatch, door_of
 from rlcb.console import note
+from rlcb.envs.own_code import FOLDER
 from rlcb.errors import ResourceError, WorkersLost
 from rlcb.hardware import BESIDE_VARIABLE
 from rlcb.suite.directory import config_path, resumable
@@ -183,7 +185,7 @@ class Cluster(Machines):
             command = train_words(run, self._suite, folder / CONFIG, folder / RUN, resumed)
             return [*command, *(["--num-threads", str(int(node.cores))] if need.cores is None else [])]
 
-        variables = {BESIDE_VARIABLE: str(self._beside(run, node, unfinished))}
+        variables = {BESIDE_VARIABLE: str(self._beside(run, node, unfinished)), FOLDER: os.environ.get(FOLDER, "")}
         text = self._suite.configs[run.kind].to_yaml().encode()
         remote = RemoteRun(run, node, need.on(node), resumed, words, text, variables, self._watch)
         self._taken[run] = _Taken(node, need.on(node), remote)

@@ -13,6 +13,7 @@ from rlcb.analysis.untrusted import number, read_object, section
 from rlcb.config.load import build_config
 from rlcb.config.registry import Kind
 from rlcb.config.schema import Config
+from rlcb.config.variants import CONFIG
 from rlcb.config.yaml_file import dump_yaml
 from rlcb.envs.families import canonical_env_name
 from rlcb.errors import ResourceError, UsageError
@@ -109,7 +110,7 @@ def has_plan(output: Path) -> bool:
 
 def stored(output: Path) -> Suite:
     """The plan of the suite in a directory."""
-    suite = Suite(read_settings(output / _SETTINGS), {})
+    suite = Suite(read_settings(output / _SETTINGS), {}, output / _SETTINGS, (output / _CONFIGS,))
     for kind in suite.settings.kinds:
         suite.configs[kind] = build_config(config_path(output, kind), {}, mode=kind.mode, algorithm=kind.algorithm)
     return suite
@@ -117,7 +118,9 @@ def stored(output: Path) -> Suite:
 
 def refuse_differences(output: Path, planned: Suite, wanted: Suite) -> None:
     """Raise UsageError if the suite that is wanted differs from the stored one, and name the differences."""
-    different = _differences(_flat(planned.settings), _flat(wanted.settings))
+    earlier, present = _flat(planned.settings), _flat(wanted.settings)
+    named = _differences({CONFIG: earlier.pop(CONFIG)}, {CONFIG: present.pop(CONFIG)})
+    different = _differences(earlier, present)
     if not different:  # otherwise the configurations differ for that reason
         for kind, config in wanted.configs.items():
             before, now = planned.configs[kind].as_used(), config.as_used()
@@ -126,7 +129,8 @@ def refuse_differences(output: Path, planned: Suite, wanted: Suite) -> None:
                     now[section][key] = before[section].get(key)
             for section in now:
                 different += _differences(before[section], now[section], f"{kind.label}: {section}.")
-    if different:
+    if different:  # another name of a file with the same settings is no difference
+        different = named + different
         more = f" and {len(different) - _SHOWN} more" if len(different) > _SHOWN else ""
         raise UsageError(
             f"--output-dir {output}: holds a suite with other settings: {'; '.join(different[:_SHOWN])}{more}. "

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from rlcb.analysis.evaluations import evaluations_in
 from rlcb.analysis.suites import SuiteRun
 from rlcb.analysis.untrusted import read_object
+from rlcb.config.own_modules import import_words
 from rlcb.config.schema import Config
 from rlcb.envs.families import canonical_env_name, family_of
 from rlcb.errors import ResourceError, UsageError
@@ -84,6 +85,7 @@ class Evaluations:
         label = f"[{self._todo.index(run) + 1}/{len(self._todo)}] evaluation of {run.name}"
         levels = "both" if len(_levels(self._configs[run.kind], run.game)) > 1 else "train"
         command = ["evaluate", "--checkpoint", str(run.final_checkpoint), "--levels", levels]
+        command += import_words(self._configs[run.kind])
         command += ["--num-episodes", str(self._episodes), "--num-threads", str(self._threads(run))]
         cores = self._cores.take(run, self._claim(run))
         try:

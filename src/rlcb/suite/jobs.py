@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from rlcb.analysis.suites import SuiteRun
@@ -39,7 +39,7 @@ def with_threads(suite: Suite, cores: int) -> Suite:
         for kind, config in suite.configs.items()
         if config.hardware.num_threads is None and not _elsewhere(config, kind)
     }
-    return Suite(suite.settings, {**suite.configs, **decided})
+    return replace(suite, configs={**suite.configs, **decided})
 
 
 def lacks_threads(suite: Suite) -> bool:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Protocol
 
 from rlcb.analysis.suites import SuiteRun
+from rlcb.config.own_modules import import_words
 from rlcb.errors import ResourceError
 from rlcb.hardware import BESIDE_VARIABLE, CORES_VARIABLE
 from rlcb.signals import StopRequest
@@ -156,10 +157,11 @@ class ThisMachine(Machines):
 
 def train_words(run: SuiteRun, suite: Suite, config: Path, folder: Path, resumed: bool) -> list[str]:
     """The command that starts a run with a config file in a folder, or resumes the one that is there."""
+    own = import_words(suite.configs[run.kind])
     if not resumed:
-        words = ["train", run.kind.algorithm, "--mode", run.kind.mode, "--config", str(config)]
+        words = ["train", run.kind.algorithm, "--mode", run.kind.mode, "--config", str(config), *own]
         return [*words, "--env", run.game, "--seed", str(run.seed), "--output-dir", str(folder)]
-    words = ["train", "--resume", str(folder)]
+    words = ["train", "--resume", str(folder), *own]
     if run.kind.is_parallel and "cluster" in suite.settings.overrides:  # it may be another one than before
         words += ["--cluster", suite.configs[run.kind].parallel.cluster or "null"]
     return words

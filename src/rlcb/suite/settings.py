@@ -1,21 +1,25 @@
 """The settings of a benchmark suite, from its YAML file and flags, and the configuration of each kind of run."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, ValidationError
 
-from rlcb.config.load import Given, division_note, meant
+from rlcb.config.division import Given, division_note
+from rlcb.config.load import meant
+from rlcb.config.named import default_file, find_config
 from rlcb.config.registry import ALGORITHMS, CLUSTER_KEYS, DEFAULT_ALGORITHM, MODES, Kind
-from rlcb.config.schema import Config, Section, Whole, setting
+from rlcb.config.schema import Config
+from rlcb.config.section import Section, Whole, setting
 from rlcb.config.values import HOURS, MOST_HOURS, Hours
 from rlcb.config.variants import CONFIG, crossed, kinds_of
 from rlcb.config.yaml_file import read_yaml
 from rlcb.console import note
 from rlcb.envs.families import canonical_env_name, find
-from rlcb.errors import UsageError
+from rlcb.envs.own_code import load, module_of
+from rlcb.errors import NotPermitted, UsageError
 from rlcb.run.metrics import want_tensorboard
 from rlcb.run.request import new_config
 from rlcb.suite.keys import (
@@ -29,8 +33,9 @@ from rlcb.suite.keys import (
     refuse_same,
     where_of,
 )
-from rlcb.train import check_cluster, check_hardware
+from rlcb.training import check_cluster, check_hardware
 
+IMPORTS = "imports"  # the key with modules of the user's own; a command that continues a suite permits them anew
 WHERE = ("cluster", "insecure")  # keys that say where runs train, which may change when a suite is continued
 BUDGETS = ("duration_hours", "total_timesteps")
 
@@ -64,7 +69,9 @@ class SuiteConfig(Section):
         0.0, "pause between runs in seconds: a number from 0 to 86400", "SECONDS", ge=0, le=86400
     )
     config: str | dict[str, str] | None = setting(
-        None, "a config file for all runs, or in a suite file one each, such as 'ppo_parallel: FILE'", "FILE"
+        None,
+        "a configuration's name or file for all runs, or in a suite file one each, such as 'ppo_parallel: FILE'",
+        "NAME|FILE",
     )
     overrides: dict[str, Any] = setting({}, "config keys for all runs, such as 'num_envs: 32'")
 
@@ -95,6 +102,9 @@ class Suite:
 
     settings: SuiteConfig
     configs: dict[Kind, Config]
+    # For messages: the file that the settings are from, None if from flags, and those of the configurations.
+    file: Path | None = field(default=None, compare=False)
+    config_files: tuple[Path, ...] = field(default=(), compare=False)
 
 
 def build_suite(path: Path | None, flags: Given) -> Suite:
@@ -109,13 +119,18 @@ def build_suite(path: Path | None, flags: Given) -> Suite:
             if not isinstance(overrides, dict):
                 valid = "config keys with their values"
                 raise UsageError(f"{source['overrides']}: {overrides!r} is not valid; must be {valid}")
-            overrides[key], source[f"overrides.{key}"] = value, flag
+            both = key == IMPORTS and isinstance(overrides.get(key), list)
+            overrides[key] = list(dict.fromkeys([*overrides[key], *value])) if both else value
+            source[f"overrides.{key}"] = flag
             continue
         if key in BUDGETS and not any(budget in flags for budget in BUDGETS if budget != key):
             values = {name: entry for name, entry in values.items() if name not in BUDGETS}
         values[key], source[key] = value, flag
     settings = _validated(values, source)
-    return Suite(settings, _build_configs(settings, source))
+    named = {kind: _file_of(settings, source, kind) for kind in settings.kinds}
+    used = (file or default_file(kind.algorithm, kind.mode) for kind, file in named.items())
+    files = tuple(dict.fromkeys(file for file in used if file))
+    return Suite(settings, _build_configs(settings, source, named), path, files)
 
 
 def read_settings(path: Path) -> SuiteConfig:
@@ -162,6 +177,7 @@ def _checked(settings: SuiteConfig, source: Sources) -> SuiteConfig:
     check_keys(settings.overrides, settings.algorithms, source)
     _check_files(settings, source)
     check_variants(settings.variants, settings.algorithms, settings.modes, source)
+    settings = _with_modules(settings, source)
     try:
         games = [find(canonical_env_name(game))[1] for game in settings.games]
     except UsageError as error:
@@ -175,6 +191,25 @@ def _checked(settings: SuiteConfig, source: Sources) -> SuiteConfig:
     return settings
 
 
+def _with_modules(settings: SuiteConfig, source: Sources) -> SuiteConfig:
+    """The settings with `module:Env-v0` taken apart, once the modules that they name are imported."""
+    listed = settings.overrides.get(IMPORTS, [])
+    if not isinstance(listed, list) or not all(isinstance(module, str) for module in listed):
+        raise UsageError(f"{where_of(source, IMPORTS)}: {listed!r} is not valid; must be a list of modules")
+    places = dict.fromkeys(listed, where_of(source, IMPORTS))
+    for game in settings.games:
+        if module := module_of(game):
+            places.setdefault(module, source["games"])
+    for module, place in places.items():
+        try:
+            load(module)
+        except NotPermitted as error:
+            raise NotPermitted(f"{place} {error}") from None
+    games = [game.partition(":")[2] if module_of(game) else game for game in settings.games]
+    overrides = {**settings.overrides, **({IMPORTS: list(places)} if places else {})}
+    return settings.model_copy(update={"games": games, "overrides": overrides})
+
+
 def _check_files(settings: SuiteConfig, source: Sources) -> None:
     if isinstance(settings.config, dict):
         pairs = [kind.pair for kind in crossed(settings.algorithms, settings.modes, {})]
@@ -183,16 +218,14 @@ def _check_files(settings: SuiteConfig, source: Sources) -> None:
                 raise UsageError(f"{source['config']}: unknown key {pair}{meant(pair, pairs)}")
 
 
-def _build_configs(settings: SuiteConfig, source: Sources) -> dict[Kind, Config]:
-    """The configuration of each kind; checked for every game, kept with the first game's name and the first seed."""
+def _build_configs(settings: SuiteConfig, source: Sources, files: Mapping[Kind, Path | None]) -> dict[Kind, Config]:
+    """The configuration of each kind from `files`; checked for every game, kept with the first game and seed."""
     configs: dict[Kind, Config] = {}
     said: dict[str, None] = {}  # once for all variants
     for kind in settings.kinds:
-        own = settings.variants.get(kind.variant, {}).get(CONFIG)
-        given = own or (settings.config.get(kind.pair) if isinstance(settings.config, dict) else settings.config)
         for game in reversed(settings.games):
             changes = _changes(settings, source, kind, game)
-            configs[kind] = new_config(kind.algorithm, kind.mode, Path(given) if given else None, changes)
+            configs[kind] = new_config(kind.algorithm, kind.mode, files[kind], changes)
         if kind.is_parallel and (words := division_note(configs[kind], changes)):
             said[f"{kind.pair}: {words}"] = None
         want_tensorboard(configs[kind].logging.tensorboard)
@@ -204,6 +237,17 @@ def _build_configs(settings: SuiteConfig, source: Sources) -> dict[Kind, Config]
     return configs
 
 
+def _file_of(settings: SuiteConfig, source: Sources, kind: Kind) -> Path | None:
+    """The configuration that is named for a kind of run, by its variant or for all."""
+    own = settings.variants.get(kind.variant, {}).get(CONFIG)
+    given = own or (settings.config.get(kind.pair) if isinstance(settings.config, dict) else settings.config)
+    try:
+        return find_config(given) if given else None
+    except UsageError as error:
+        where = f"{source['variants']}.{kind.variant}.{CONFIG}" if own else source["config"]
+        raise UsageError(f"{where}: {error}") from None
+
+
 def moved(suite: Suite, where: Mapping[str, Any]) -> Suite:
     """The same suite on another cluster, or on this machine; `where`: the keys that say so with their values."""
     settings = suite.settings.model_copy(update={"overrides": {**suite.settings.overrides, **where}})
@@ -213,7 +257,7 @@ def moved(suite: Suite, where: Mapping[str, Any]) -> Suite:
     }
     for kind, config in configs.items():
         _check_machines(kind, config, settings)
-    return Suite(settings, configs)
+    return replace(suite, settings=settings, configs=configs)
 
 
 def _check_machines(kind: Kind, config: Config, settings: SuiteConfig) -> None:

@@ -1,0 +1,88 @@
+"""Modules of the user's own, with environments or networks: imported on the user's word alone.
+
+A configuration or a checkpoint may name a module, but files come from anywhere, so a name in one is never reason enough
+to run code. `permit` says which modules the command line named; a worker is told by the process that started it.
+"""
+
+import contextlib
+import os
+import re
+import sys
+import traceback
+from collections.abc import Iterable
+from importlib import import_module
+from types import ModuleType
+
+from rlcb.errors import NotPermitted, UsageError
+
+FOLDER = "RLCB_MODULE_FOLDER"  # environment variable: where modules are looked for first, in every process of a run
+MODULE_NAME = r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*"
+_permitted: set[str] = set()
+
+
+def permit(modules: Iterable[str], folder: str | None = None) -> None:
+    """From now on these modules may be imported here, and no others.
+
+    They are looked for in a folder first, by default where the command was typed, then among the installed packages.
+    """
+    _permitted.clear()
+    _permitted.update(modules)
+    if folder or FOLDER not in os.environ:
+        with contextlib.suppress(FileNotFoundError):  # a directory that was removed
+            os.environ[FOLDER] = folder or os.getcwd()
+
+
+def permitted_flags() -> str:
+    """The flags that permit the same again, for a command that is shown to the user; empty or with a space before."""
+    return "".join(f" --import {module}" for module in sorted(_permitted))
+
+
+def module_of(name: str) -> str | None:
+    """The module in `module:Name`, as an environment or a network may be given; None where there is none."""
+    module, colon, _ = name.partition(":")
+    return module if colon and module != "procgen" else None
+
+
+def load(module: str) -> ModuleType:
+    """Import a module; NotPermitted unless it was permitted, UsageError with the reason where it fails."""
+    if not re.fullmatch(MODULE_NAME, module):
+        raise UsageError(f"{module!r} is not the name of a module; valid are names such as my_envs or package.module")
+    if module not in _permitted:
+        raise NotPermitted(
+            f"names the module {module}, which is not imported because a file says so; if you trust it, "
+            f"add --import {module}"
+        )
+    folder = os.environ.get(FOLDER)
+    if folder and folder not in sys.path and os.path.isdir(folder):
+        sys.path.insert(0, folder)
+    try:
+        return import_module(module)
+    except (Exception, SystemExit) as error:  # somebody else's code may raise anything
+        raise UsageError(f"--import {module}: cannot be imported: {_reason(error, module)}") from None
+
+
+def import_named(modules: Iterable[str], network: str) -> None:
+    """Import the modules that a checkpoint names, its network's too, if they are permitted."""
+    own = module_of(network)
+    for module in (*modules, *([own] if own else [])):
+        load(module)
+
+
+def load_all(modules: Iterable[str], folder: str | None = None) -> None:
+    """Import the modules that another process of this run was permitted to import."""
+    modules = list(modules)
+    permit(modules, folder)
+    for module in modules:
+        load(module)
+
+
+def _reason(error: BaseException, module: str) -> str:
+    """What failed, in a line, and in which line of which file if the module was found."""
+    what = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+    missing = isinstance(error, ModuleNotFoundError) and error.name is not None and f"{module}.".startswith(error.name)
+    if missing:
+        return f"{what}; looked in {os.environ.get(FOLDER, '.')} and among the installed packages"
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith("<frozen")]
+    last = frames[-1] if len(frames) > 1 else None  # the first is this file's
+    place = f" ({last.filename}, line {last.lineno})" if last and last.filename != __file__ else ""
+    return f"{what}{place}"

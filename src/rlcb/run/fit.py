@@ -1,0 +1,51 @@
+"""Whether environment and network fit each other and this program, found out before a run is begun."""
+
+from dataclasses import dataclass
+
+from rlcb.config.schema import Config
+from rlcb.console import note
+from rlcb.envs.base import EnvSpec
+from rlcb.envs.families import foreseen_spec, tried_out
+from rlcb.envs.own_code import module_of
+
+
+@dataclass(frozen=True)
+class Fit:
+    """What was found out."""
+
+    spec: EnvSpec
+    repeats: bool | None = None  # equal seeds and actions give equal episodes; None: known of the whole family
+
+    @property
+    def words(self) -> str:
+        """The environment's spaces, for people."""
+        shape = " × ".join(map(str, self.spec.observation_shape))
+        actions = f"{self.spec.num_actions} {'continuous ' if self.spec.continuous else ''}actions"
+        return f"{shape} {self.spec.observation_dtype} in, {actions} out"
+
+
+def check_fit(config: Config) -> Fit:
+    """Try the environment and make the network once; what does not fit is a UsageError."""
+    trial = tried_out(config.env)
+    fit = Fit(foreseen_spec(config.env)) if trial is None else Fit(*trial)
+    if fit.repeats is False:
+        note(
+            f"{config.env.name} does not repeat itself for the same seed and actions, so a resumed run goes on, but "
+            "not exactly; let all that is random in it come from self.np_random"
+        )
+    name = config.training.network
+    if name != "auto" or config.training.normalize_observations:
+        import torch
+
+        from rlcb.networks import make_network
+        from rlcb.networks.policy import make_policy_network
+
+        with torch.device("meta"):  # the shapes suffice
+            make_policy_network(config.training, fit.spec)
+            network = make_network(name, fit.spec)
+        if module_of(name):
+            from rlcb.networks.own import check_outputs
+
+            precision = config.hardware.precision
+            check_outputs(name, network, fit.spec, "fp32" if precision == "auto" else precision)
+    return fit
