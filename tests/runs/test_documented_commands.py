@@ -119,9 +119,7 @@ INSTEAD = {
     f'srun --overlap -N1 -w "$head" .venv/bin/{_ON_SLURM} --cluster "$address" --num-actors auto': (
         f"{_ON_SLURM} --cluster 192.168.1.10:6379 --num-actors auto"
     ),
-    "rlcb train ppo --config config/ppo_mujoco.yaml": (
-        "rlcb train ppo --config config/ppo_mujoco.yaml --env Pendulum-v1"
-    ),
+    "rlcb train ppo --config ppo_mujoco": ("rlcb train ppo --config ppo_mujoco --env Pendulum-v1"),
     "sudo python perf/cluster_model.py --measure": "python perf/cluster_model.py --measure",
 }
 # What placeholders stand for; where a flag decides, it stands before the placeholder.
