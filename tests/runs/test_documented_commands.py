@@ -43,6 +43,7 @@ NOT_RUN = {
     "bash scripts/setup.sh": _INSTALLS,
     "PYTHON=/path/to/python3.12 bash scripts/setup.sh": _INSTALLS,
     "pip install 'rl-cluster-benchmark[cluster]'": _INSTALLS,
+    "pip install 'rl-cluster-benchmark[mujoco]'": _INSTALLS,
     "pip install 'rl-cluster-benchmark[tensorboard]'": _INSTALLS,
     "pip install 'rl-cluster-benchmark[video]'": _INSTALLS,
     "pip wheel --no-deps --wheel-dir dist .": "tests/runs/test_wheel.py does the same",
@@ -118,6 +119,7 @@ INSTEAD = {
     f'srun --overlap -N1 -w "$head" .venv/bin/{_ON_SLURM} --cluster "$address" --num-actors auto': (
         f"{_ON_SLURM} --cluster 192.168.1.10:6379 --num-actors auto"
     ),
+    "rlcb train ppo --config ppo_mujoco": ("rlcb train ppo --config ppo_mujoco --env Pendulum-v1"),
     "sudo python perf/cluster_model.py --measure": "python perf/cluster_model.py --measure",
 }
 # What placeholders stand for; where a flag decides, it stands before the placeholder.

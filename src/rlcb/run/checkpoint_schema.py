@@ -261,9 +261,8 @@ def _check_states(content: _Content, env: EnvConfig, spec: EnvSpec) -> None:
             shapes = (generator, _GPU_GENERATOR) if name == "acting" else (generator,)
             if header.dtype != torch.uint8 or header.shape not in shapes:
                 raise Unfit(f"workers.{number}.{name} is not the state of a random generator")
-    per_step = _STATE_BYTES_PER_STEP * math.prod(spec.action_shape)
-    most = _STATE_BYTES + per_step * content.progress.env_steps // env.num_envs
-    most += _STATE_FACTOR * family_of(env.name).state_bytes
+    most = _STATE_BYTES + _STATE_FACTOR * family_of(env.name).state_bytes
+    most += _STATE_BYTES_PER_STEP * math.prod(spec.action_shape) * content.progress.env_steps // env.num_envs
     for number, header in enumerate(content.envs):
         if header.dtype != torch.uint8 or len(header.shape) != 1 or header.size > most:
             raise Unfit(f"envs.{number} is not the state of an environment: must be at most {most:,} bytes")
