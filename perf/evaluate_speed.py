@@ -60,7 +60,7 @@ def measure(checkpoint: Path, episodes: int, rounds: int, threads: int) -> dict[
     def together(seed: int) -> Timing:
         num_envs = default_num_envs(episodes)
         started = time.perf_counter()
-        actor = Actor(policy, spec.num_actions, "cpu", torch.Generator().manual_seed(seed))
+        actor = Actor(policy, spec, "cpu", torch.Generator().manual_seed(seed))
         env = make_env(config, num_envs, seed, threads if threads > 1 else 0)
         *_, tally = play(env, actor, quotas_of(episodes, num_envs))
         return Timing(time.perf_counter() - started, tally.steps, sum(tally.rewards) / episodes)

@@ -36,10 +36,10 @@ Sample = tuple[float, int, float, float]  # seconds, updates, MB of the recordin
 
 def train(arguments: Sequence[str], timings: Path) -> None:
     """`rlcb train …` in this process; the time of every checkpoint is appended to a file."""
-    import rlcb.train
+    import rlcb.training
     from rlcb.cli import main
 
-    names = vars(rlcb.train)
+    names = vars(rlcb.training)
     prepare = names["prepare_process"]
 
     def prepare_and_patch(threads: int | None) -> int:

@@ -8,7 +8,7 @@ from pathlib import Path
 from rlcb.config.plan import Plan, make_plan
 from rlcb.config.registry import ALGORITHMS
 from rlcb.config.schema import Config
-from rlcb.console import filled, note, warn
+from rlcb.console import filled, note, say, warn
 from rlcb.envs.families import family_of
 from rlcb.files import nearest_existing
 from rlcb.hardware import computes_bf16, usable_cpus
@@ -23,7 +23,7 @@ def print_banner(run: RunDirectory, config: Config, plan: Plan, fit: Fit, file: 
     """Print the banner of a run with the settings of `file`, after notes on what differs or will be slow."""
     _print_notes(config, run.mode, plan)
     known = {"run": run, "config": config, "plan": plan, "fit": fit, "file": file, **_known(config)}
-    print(filled("train_banner.txt", **known), flush=True)
+    say(filled("train_banner.txt", **known))
 
 
 def _known(config: Config) -> dict[str, object]:
@@ -94,7 +94,7 @@ class UnknownCluster:
         return None
 
 
-def print_plan(path: Path, config: Config, mode: str, resume: bool, file: Path | None) -> int:
+def print_plan(path: Path, config: Config, mode: str, resume: bool, file: Path | None) -> None:
     """Print what a run would do, after all that could refuse it; starts nothing, writes nothing, measures nothing."""
     prospect = foresee_run(path, config, mode, resume)
     size, keep = checkpoint_bytes(config), config.logging.keep_checkpoints
@@ -116,8 +116,7 @@ def print_plan(path: Path, config: Config, mode: str, resume: bool, file: Path |
         "free_mb": shutil.disk_usage(nearest_existing(prospect.checkpoints)).free / 2**20,
         "tensorboard": want_tensorboard(config.logging.tensorboard),
     }
-    print(filled("train_plan.txt", **values, **_known(config)), flush=True)
-    return 0
+    say(filled("train_plan.txt", **values, **_known(config)))
 
 
 def _option(config: Config, mode: str) -> Option | None:

@@ -1,17 +1,22 @@
 """The command line: `rlcb VERB …` and the documented scripts. Each verb parses its flags and calls the program."""
 
-import argparse
 import sys
 from collections.abc import Callable, Sequence
-from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
 
 from rlcb.commands import other, training
 from rlcb.commands.keys import overrides_of, permit_named
 from rlcb.commands.overview import overview
+from rlcb.commands.requests import AUTO, request_of, suite_request, train_request
 from rlcb.config.registry import ALGORITHMS
-from rlcb.flags import Parser, answered, flag_of, start_program
+from rlcb.errors import UsageError
+from rlcb.flags import Parser, answered, start_program
+from rlcb.signals import StopRequest
 
-_AUTO = Path("auto")  # of --resume; a directory of that name is ./auto
+if TYPE_CHECKING:
+    from rlcb.run.request import Request
+
+_Read = TypeVar("_Read")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -39,36 +44,33 @@ def train_verb(argv: Sequence[str]) -> int:
     """`rlcb train ALGORITHM --mode MODE …`: all configuration keys are flags here."""
     parser = training.train_parser(argv)
     arguments = parser.parse(argv)
-    if arguments.algorithm is None and arguments.resume in (None, _AUTO):
-        parser.error(f"say which algorithm: {', '.join(ALGORITHMS)}")
-    if arguments.duration_hours is not None and arguments.total_timesteps is not None:
-        parser.error("--duration and --total-timesteps exclude each other")
-    mode = arguments.mode or (ALGORITHMS[arguments.algorithm].modes[0] if arguments.resume is None else None)
-    return _train(parser, arguments, arguments.algorithm, mode)
+    return _train(parser, _checked(parser, lambda: train_request(parser.prog, arguments)))
 
 
 def train_script(prog: str, algorithm: str, mode: str, timed: bool, argv: Sequence[str] | None = None) -> int:
     """One of the documented training scripts."""
     parser = training.script_parser(prog, algorithm, mode, timed)
     arguments = parser.parse(argv)
-    if timed and arguments.duration_hours is None and arguments.resume in (None, _AUTO):
+    if timed and arguments.duration_hours is None and arguments.resume in (None, AUTO):
         parser.error("--duration HOURS is required")
-    if not timed and arguments.resume in (None, _AUTO):
+    if not timed and arguments.resume in (None, AUTO):
         arguments.duration_hours = "null"  # these stop by steps, whatever the file says
-    return _train(parser, arguments, algorithm, mode)
+    return _train(parser, _checked(parser, lambda: request_of(prog, arguments, algorithm, mode)))
 
 
-def _train(parser: Parser, arguments: argparse.Namespace, algorithm: str | None, mode: str | None) -> int:
+def _checked(parser: Parser, read: Callable[[], _Read]) -> _Read:
+    """What the arguments ask for; those that contradict each other are answered as other wrong flags are."""
+    try:
+        return read()
+    except UsageError as error:
+        parser.error(str(error))
+
+
+def _train(parser: Parser, request: "Request") -> int:
     """Run a training command."""
-    auto, dry_run = arguments.resume == _AUTO, arguments.dry_run
-    usual = ALGORITHMS[algorithm].modes[0] if auto and algorithm else None
-    overrides = overrides_of(parser, arguments, algorithm, mode or usual)
-    from rlcb.run.request import Request
-    from rlcb.train import train
+    from rlcb.training import train
 
-    where = (arguments.config, arguments.output_dir, None if auto else arguments.resume)
-    request = Request(parser.prog, algorithm, mode, overrides, *where, dry_run=dry_run, resume_auto=auto)
-    return answered(parser.prog, lambda: train(request), prints_result=dry_run)
+    return answered(parser.prog, lambda: train(request, StopRequest()).exit_code, prints_result=request.dry_run)
 
 
 def limits_verb(argv: Sequence[str]) -> int:
@@ -77,12 +79,12 @@ def limits_verb(argv: Sequence[str]) -> int:
     arguments = parser.parse(argv)
     algorithm, rounds, seconds = arguments.algorithm, arguments.rounds, arguments.seconds
     mode = arguments.mode or ALGORITHMS[algorithm].modes[0]
-    overrides = overrides_of(parser, arguments, algorithm, mode)
+    overrides = _checked(parser, lambda: overrides_of(arguments, algorithm, mode))
 
     def work() -> int:
         from rlcb.limits.report import show_limits
         from rlcb.run.request import new_config, refuse_missing_mode, refuse_workers
-        from rlcb.train import check_hardware, with_device
+        from rlcb.training import check_hardware, with_device
 
         refuse_missing_mode(algorithm, mode)
         config = new_config(algorithm, mode, arguments.config, overrides)
@@ -99,23 +101,26 @@ def tune_verb(argv: Sequence[str]) -> int:
     arguments = parser.parse(argv)
     from rlcb.config.plan import tune
     from rlcb.run.request import new_config
-    from rlcb.train import with_device
+    from rlcb.training import with_device
 
-    given = overrides_of(parser, arguments, arguments.algorithm, "parallel")
-    what = (arguments.algorithm, "parallel", arguments.config, given)
-    how = (arguments.output, arguments.updates, arguments.accept_disturbed)
-    return answered(parser.prog, lambda: tune(with_device(new_config(*what), "parallel"), *how))
+    def work() -> int:
+        given = overrides_of(arguments, arguments.algorithm, "parallel")
+        config = new_config(arguments.algorithm, "parallel", arguments.config, given)
+        how = (arguments.output, arguments.updates, arguments.accept_disturbed)
+        return tune(with_device(config, "parallel"), *how)
+
+    return answered(parser.prog, work)
 
 
 def evaluate(argv: Sequence[str] | None = None, prog: str = "rlcb evaluate", universal: bool = True) -> int:
     """`rlcb evaluate` and the two scripts; `universal`: takes --algorithm."""
     arguments = other.evaluate_parser(prog, universal).parse(argv)
     permit_named(vars(arguments))
-    from rlcb.evaluation.evaluate import Request
+    from rlcb.evaluation.evaluate import ANSWER, Request
     from rlcb.evaluation.evaluate import evaluate as play_and_report
 
-    request = Request(**vars(arguments))
-    return answered(prog, lambda: play_and_report(request, titled=universal and not prog.startswith("rlcb")))
+    request, titled = Request(**vars(arguments)), universal and not prog.startswith("rlcb")
+    return answered(prog, lambda: play_and_report(request, StopRequest(ANSWER), titled).exit_code)
 
 
 def compare_verb(argv: Sequence[str]) -> int:
@@ -159,16 +164,12 @@ def compare_script(prog: str, argv: Sequence[str] | None = None) -> int:
 def benchmark_verb(argv: Sequence[str]) -> int:
     """`rlcb benchmark …`: a whole suite; the settings of a suite file are flags here, and so are config keys."""
     parser = training.benchmark_parser()
-    given = {key: value for key, value in vars(parser.parse(argv)).items() if value is not None}
-    permit_named(given)
-    from rlcb.config.yaml_file import parse_scalar
-    from rlcb.suite.benchmark import benchmark
+    request = suite_request(parser.parse(argv))
+    from rlcb.suite.benchmark import ANSWER, benchmark
 
-    output, file, dry_run = given.pop("output_dir"), given.pop("suite", None), given.pop("dry_run")
-    jobs, repeat = given.pop("jobs", None), given.pop("repeat_disturbed")
-    values = {k: [parse_scalar(one) for one in v] if isinstance(v, list) else parse_scalar(v) for k, v in given.items()}
-    flags = {key: (flag_of(key), value) for key, value in values.items()}
-    return answered(parser.prog, lambda: benchmark(output, file, flags, jobs, dry_run, repeat), prints_result=dry_run)
+    return answered(
+        parser.prog, lambda: benchmark(**request, stop=StopRequest(ANSWER)), prints_result=request["dry_run"]
+    )
 
 
 def configs_verb(argv: Sequence[str]) -> int:

@@ -3,14 +3,13 @@
 import time
 from collections.abc import Callable
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from rlcb.envs.base import VectorEnv, refuse_infinite
+from rlcb.envs.base import Actions, VectorEnv, refuse_infinite
 from rlcb.envs.episodes import Episode, EpisodeCounter
 from rlcb.networks.computation import Computation
+from rlcb.networks.distributions import draw, fill_noise
 from rlcb.rollout import Rollout, make_rollout
 
 
@@ -41,16 +40,16 @@ class Collector:
         self.episodes = []
         self.policy.refresh()
         rollout = into or self._own
-        T, B = rollout.actions.shape
+        T, B = rollout.rewards.shape
         rewards, dones = rollout.rewards.numpy(), rollout.dones.numpy()
         truncation_value = rollout.truncation_value.numpy()
-        # Exponential races pick an action with one division and one argmax; drawing all of them at once saves calls.
-        shape = (T, B, self.env.spec.num_actions)
-        races = torch.empty(shape).exponential_(generator=self.generator)
+        spec = self.env.spec
+        # Drawing all random numbers at once saves calls.
+        noise = fill_noise(torch.empty((T, B, spec.num_actions)), spec.continuous, self.generator)
         truncation_value.fill(0)
         for t in range(T):
             started = time.perf_counter()
-            actions = self._act(rollout, t, races[t])
+            actions = self._act(rollout, t, noise[t])
             acted = time.perf_counter()
             step = self.env.step(actions)
             refuse_infinite(step)
@@ -67,14 +66,13 @@ class Collector:
         self.acting_seconds += time.perf_counter() - started
         return rollout
 
-    def _act(self, rollout: Rollout, t: int, race: Tensor) -> NDArray[np.int64]:
+    def _act(self, rollout: Rollout, t: int, noise: Tensor) -> Actions:
         """Store the current observation, draw an action for each env and keep what learning needs of it."""
-        logits, rollout.values[t] = self.policy.act(self._store(rollout, t))
-        log_policy = torch.log_softmax(logits, dim=1)
-        actions = torch.argmax(log_policy.exp().div_(race), dim=1)
+        outputs, rollout.values[t] = self.policy.act(self._store(rollout, t))
+        actions, rollout.log_probs[t] = draw(outputs, noise, self.env.spec.continuous)
         rollout.actions[t] = actions
-        rollout.log_probs[t] = log_policy.gather(1, actions.unsqueeze(1)).squeeze(1)
-        return actions.numpy()
+        drawn: Actions = actions.numpy()
+        return drawn
 
     def _store(self, rollout: Rollout, t: int) -> Tensor:
         """Put the current observation into the rollout and return it."""

@@ -6,7 +6,12 @@ import os
 import select
 import sys
 import time
+import warnings
+from collections.abc import Iterator
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
+
+from rlcb.errors import RlcbWarning
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
@@ -16,6 +21,7 @@ if TYPE_CHECKING:
 _DRAW_EVERY = 0.1  # seconds, because drawing costs time
 _PATIENCE = 5.0  # seconds that a run waits for the reader of its output to go on reading
 _PIECE = 4096  # bytes; a pipe that is ready takes so many without waiting
+_quiet: ContextVar[bool] = ContextVar("quiet", default=False)
 
 
 class Output(io.RawIOBase):
@@ -131,7 +137,7 @@ class Screen:
         if self._live:
             self._live.console.print(text, markup=False, highlight=False, soft_wrap=True)
         else:
-            print(text, flush=True)
+            say(text)
 
     def close(self) -> None:
         """Draw no more; later lines follow below."""
@@ -145,7 +151,7 @@ class Console(Screen):
 
     def __init__(self, label: str):
         self._label, self._drawn, self._tenths = label, 0.0, 0
-        self._bar = _make_bar(label) if sys.stdout.isatty() else None
+        self._bar = _make_bar(label) if on_terminal() else None
         super().__init__(self._bar)
 
     @property
@@ -209,11 +215,36 @@ def interval_text(interval: tuple[float, float] | None, form: str) -> str:
     return "n/a" if interval is None else f"{interval[0]:{form}} to {interval[1]:{form}}"
 
 
+@contextlib.contextmanager
+def quieted(quiet: bool = True) -> Iterator[None]:
+    """Print neither lines nor notes meanwhile, and have warnings be Python's, unless `quiet` is false."""
+    before = _quiet.set(quiet)
+    try:
+        yield
+    finally:
+        _quiet.reset(before)
+
+
+def on_terminal() -> bool:
+    """Whether something can be redrawn: standard output is a terminal, and not to be left alone."""
+    return sys.stdout.isatty() and not _quiet.get()
+
+
+def say(*lines: str) -> None:
+    """Print lines to standard output."""
+    if not _quiet.get():
+        print(*lines, sep="\n", flush=True)
+
+
 def warn(text: str) -> None:
     """Tell the user about something that did not stop the program."""
+    if _quiet.get():
+        warnings.warn(text, RlcbWarning, stacklevel=2)
+        return
     print(f"warning: {text}", file=sys.stderr, flush=True)
 
 
 def note(text: str) -> None:
     """Tell the user what the program did on its own."""
-    print(f"note: {text}", file=sys.stderr, flush=True)
+    if not _quiet.get():
+        print(f"note: {text}", file=sys.stderr, flush=True)

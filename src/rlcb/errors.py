@@ -43,3 +43,7 @@ class ResourceError(RlcbError):
 
 class GpuFailed(ResourceError):
     """The GPU reported an error or is lost: nothing can be read from it any more."""
+
+
+class RlcbWarning(UserWarning):
+    """Something that did not stop the program, where it is not printed as a line."""

@@ -1,13 +1,15 @@
-"""Command-line parsing: help with defaults, one-line errors with exit codes, types of values."""
+"""Command-line parsing, also for calls from Python: help with defaults, one-line errors with exit codes, types."""
 
 import argparse
 import difflib
+import keyword
 import math
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from numbers import Integral, Real
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from rlcb.console import limit_waiting, lost_output, protect_output
 from rlcb.errors import GpuFailed, ResourceError, RlcbError, UsageError
@@ -72,13 +74,64 @@ class Parser(argparse.ArgumentParser):
         arguments, unknown = self.parse_known_args(argv)
         if unknown:
             known = [flag for action in self.shown() for flag in action.option_strings]
-            close = difflib.get_close_matches(unknown[0].split("=")[0], known, 1)
-            self.error(f"unknown argument {unknown[0]}" + (f", did you mean {close[0]}?" if close else ""))
+            self.error(_unknown(unknown[0], known))
         for action in self._actions:  # an empty value, as of a variable that is not set, means nothing
             value = getattr(arguments, action.dest, None)
             if value == "" or (isinstance(value, list) and "" in value):
                 self.error(f"{(*action.option_strings, action.dest)[0]}: the value is empty; leave the flag out")
         return arguments
+
+    def take(self, given: Mapping[str, Any], without: Sequence[str] = ()) -> argparse.Namespace:
+        """The same for a call from Python: values by the flags' names with underscores; None stands for the default.
+
+        A wrong name or value raises UsageError. `without`: flags that a call does not have.
+        """
+        names = {_parameter(action): action for action in self._actions if action.dest not in ("help", *without)}
+        arguments = argparse.Namespace(**{action.dest: action.default for action in names.values()})
+        for name, value in given.items():
+            if name not in names:
+                raise UsageError(_unknown(name, [known for known in names if names[known] in self.shown()]))
+            if value is not None:
+                setattr(arguments, names[name].dest, _taken(name, names[name], value))
+        return arguments
+
+
+def _unknown(name: str, known: Sequence[str]) -> str:
+    close = difflib.get_close_matches(name.partition("=")[0], known, 1)
+    return f"unknown argument {name}" + (f", did you mean {close[0]}?" if close else "")
+
+
+def _parameter(action: argparse.Action) -> str:
+    """The name of a flag or argument in a call from Python."""
+    name = (action.option_strings[-1] if action.option_strings else action.dest).lstrip("-").replace("-", "_")
+    return action.dest if keyword.iskeyword(name) else name  # --import: imports
+
+
+def _taken(name: str, action: argparse.Action, value: Any) -> Any:
+    """A value from Python as the action's type and choices want it."""
+    if action.nargs == "+" or isinstance(action, argparse._AppendAction):
+        alone = isinstance(value, str | os.PathLike) or not isinstance(value, Iterable)
+        return [_taken_one(name, action, one) for one in ([value] if alone else value)]
+    return _taken_one(name, action, value)
+
+
+def _taken_one(name: str, action: argparse.Action, value: Any) -> Any:
+    if action.nargs == 0 and not isinstance(value, bool):
+        raise UsageError(f"{name}: {value!r} is not valid; must be True or False")
+    if action.choices and value not in action.choices:
+        raise UsageError(f"{name}: {value!r} is not valid; must be one of {', '.join(map(str, action.choices))}")
+    if action.type is Path and not isinstance(value, str | os.PathLike):
+        raise UsageError(f"{name}: {value!r} is not valid; must be a path")
+    if callable(action.type):
+        try:
+            return action.type(os.fspath(value) if isinstance(value, os.PathLike) else str(value))
+        except argparse.ArgumentTypeError as error:
+            raise UsageError(f"{name}: {error}") from None
+    if isinstance(value, bool | str):
+        return value
+    if isinstance(value, Integral | Real):  # also those of numpy
+        return int(value) if isinstance(value, Integral) else float(value)
+    return os.fspath(value) if isinstance(value, os.PathLike) else value
 
 
 def start_program() -> None:
@@ -129,6 +182,11 @@ def _after_output(prog: str, code: int) -> int:
 def flag_of(key: str) -> str:
     """The flag that sets a config key."""
     return _FLAG_NAMES.get(key, "--" + key.replace("_", "-"))
+
+
+def parameter_of(key: str) -> str:
+    """The parameter of a call from Python that sets a config key."""
+    return flag_of(key).removeprefix("--").replace("-", "_")
 
 
 def whole(low: int, high: int) -> Callable[[str], int]:

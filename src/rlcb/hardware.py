@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 # glibc's mallopt parameters (malloc.h).
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_MAX = -1, -2, -4
 _ROOT = Path(__file__).resolve().parents[2]  # of the checkout, if this runs from one
-_THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
+THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 # The vector instruction sets that matter for speed.
 _NOTABLE_FLAGS = ("avx", "avx2", "fma", "avx512f", "avx512_bf16", "avx512_vnni", "amx_tile", "amx_bf16")
 
@@ -100,7 +100,7 @@ def read_system_file(path: Path) -> str:
 def prepare_process(num_threads: int | None) -> int:
     """Set the allocator, the number of threads and how they wait, before torch is imported; returns that number."""
     threads = num_threads or usable_cpus()
-    for name in _THREAD_VARIABLES:
+    for name in THREAD_VARIABLES:
         os.environ[name] = str(threads)
     # OpenMP's threads sleep while they wait, unless the user wants otherwise. Threads that spin keep the core from the
     # process they compete with: two runs at once then make a fifth of the speed they could. A run alone on its cores

@@ -21,6 +21,7 @@ from rlcb.config.schema import Config, TrainingConfig
 from rlcb.envs.own_code import module_of
 from rlcb.networks.computation import Computation
 from rlcb.networks.kept_layers import KeptLayers
+from rlcb.networks.policy import observation_moments, scaling_of
 from rlcb.rmsprop import RMSprop
 from rlcb.rollout import Rollout
 
@@ -89,7 +90,9 @@ class Learner:
         shapes = list(self.policy.parameters())
         for parameter, piece in zip(shapes, pieces_of(self.weights, shapes), strict=True):
             parameter.data = piece
-        self._gradients = pieces_of(self.gradient, shapes)
+        self.gradient.zero_()  # also where nothing is learned, and memory may be used for the second time
+        pieces = zip(shapes, pieces_of(self.gradient, shapes), strict=True)
+        self._gradients = [piece for parameter, piece in pieces if parameter.requires_grad]
         mine = nn.Parameter(kept.moved[kept.shard])
         mine.grad = kept.reduced[: mine.numel()]  # nothing, where another process moves the weights
         self._optimizer = make_optimizer(mine, self.config.training)
@@ -141,8 +144,8 @@ class Learner:
         factor = config.minibatch_size if self.algorithm.summed else 1
 
         def gradient(piece: Batch, layers: KeptLayers | None) -> tuple[tuple[Tensor, ...], Tensor]:
-            logits, values = self.computation(piece.observations.flatten(0, piece.item_dim), layers)
-            loss, metrics = self._loss(logits, values, piece, config)
+            outputs, values = self.computation(piece.observations.flatten(0, piece.item_dim), layers)
+            loss, metrics = self._loss(outputs, values, piece, config)
             share = len(piece) / len(minibatch)
             found = torch.autograd.grad(loss * (share * factor), self.computation.parameters)
             return found, metrics * share
@@ -158,6 +161,18 @@ class Learner:
         """Clip the mean gradient, whose norm this is, and move the weights: this rank its shard, the others theirs."""
         self.parameters.reduced.mul_((self.config.objective.max_grad_norm / (norm + 1e-6)).clamp(max=1.0))
         self.parameters.apply(self._optimizer)
+
+    def observe(self, rollout: Rollout) -> None:
+        """Take in the group's observations, where they are scaled; acting and learning know of them from then on."""
+        scaling = scaling_of(self.policy)
+        if scaling is None:
+            return
+        moments = observation_moments(rollout.observations[:-1])
+        if isinstance(self.parameters, SharedParameters):
+            self.parameters.take_in(scaling, moments)
+            return
+        known = scaling.known()  # before the sum: where ranks share the weights, another may be quicker to change them
+        scaling.take_in(known, self.group.sum(moments))
 
     def apply(self, learning_rate: float) -> None:
         """Move the weights by the gradient as it is."""

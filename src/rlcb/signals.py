@@ -6,8 +6,10 @@ import os
 import select
 import signal
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from types import FrameType
+from typing import Any
 
 CAUGHT = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _SECONDS_TO_END = 10.0  # after which a program that was told to end is ended, tidied up or not
@@ -15,9 +17,31 @@ _PR_SET_PDEATHSIG = 1
 
 
 def take_over(handler: Callable[[int, FrameType | None], None]) -> None:
-    """Have SIGINT, SIGTERM and SIGHUP call `handler`; a hang-up that this program was told to ignore stays ignored."""
+    """Have SIGINT, SIGTERM and SIGHUP call `handler`; a hang-up that this program was told to ignore stays ignored.
+
+    Python allows that in the main thread alone; elsewhere signals stay with whoever has them.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return
     for number in CAUGHT:
         if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:  # as nohup leaves it
+            signal.signal(number, handler)
+
+
+@contextlib.contextmanager
+def handlers_restored() -> Iterator[None]:
+    """Afterwards signals are handled as they were before."""
+    before: dict[int, Any] = {number: signal.getsignal(number) for number in CAUGHT}
+    try:
+        yield
+    finally:
+        put_back(before)
+
+
+def put_back(handlers: dict[int, Any]) -> None:
+    """Have signals handled by these; None stands for a handler that Python does not know, which cannot be put back."""
+    for number, handler in handlers.items():
+        if handler is not None and signal.getsignal(number) is not handler:
             signal.signal(number, handler)
 
 
@@ -29,7 +53,7 @@ class StopRequest:
 
     def __init__(self, answer: str = "finishing the current update, then saving") -> None:
         """`answer`: what is done when it is asked to stop, for the person who asks."""
-        self.signal: int | None = None
+        self.signal: int | None = None  # 0: the program itself asked
         self._answer = f"\n{answer}; once more to stop at once\n".encode()
         self._asked = False  # by a signal that somebody sends on purpose
 
@@ -42,6 +66,11 @@ class StopRequest:
         """From now on there is something to save: the first signal is remembered in `signal`."""
         self._end_if_told()
         take_over(self._received)
+
+    def ask(self) -> None:
+        """Stop as after a signal, because the program that called says so."""
+        if self.signal is None:
+            self.signal = 0
 
     def _end(self, number: int, frame: FrameType | None) -> None:
         self.signal = number
@@ -68,7 +97,42 @@ class StopRequest:
     @property
     def exit_code(self) -> int:
         """128 + the signal's number, as shells count; 0 when none came."""
-        return 0 if self.signal is None else 128 + self.signal
+        return 128 + self.signal if self.signal else 0
+
+
+class CallerStop(StopRequest):
+    """The same for a function that somebody else's program calls: it never ends the process.
+
+    Until there is something to save, and from the second one on, signals do what they did before the call.
+    """
+
+    def __init__(self, answer: str = "finishing the current update, then saving") -> None:
+        super().__init__(answer)
+        self.handlers: dict[int, Any] = {number: signal.getsignal(number) for number in CAUGHT}
+
+    def install(self) -> None:
+        """Signals stay with the caller."""
+
+    def begin(self) -> None:
+        """From now on there is something to save: the first signal that the caller does not ignore is remembered."""
+        take_over(self._received)
+        put_back({number: found for number, found in self.handlers.items() if found is signal.SIG_IGN})
+
+    def _received(self, number: int, frame: FrameType | None) -> None:
+        if self._asked and number != signal.SIGHUP:
+            put_back(self.handlers)
+            signal.raise_signal(number)
+        else:
+            super()._received(number, frame)
+
+    def passed_on(self) -> bool:
+        """Hand a signal that came to the caller's own handler; returns False if that is Python's for Ctrl-C."""
+        put_back(self.handlers)
+        if self.signal == signal.SIGINT and self.handlers[signal.SIGINT] is signal.default_int_handler:
+            return False
+        if self.signal:
+            signal.raise_signal(self.signal)
+        return True
 
 
 def _say(text: bytes) -> None:

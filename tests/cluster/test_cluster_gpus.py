@@ -23,15 +23,15 @@ pytestmark = pytest.mark.cluster
 _PROGRAM = """
 import sys
 from dataclasses import replace
-from rlcb import train
+from rlcb import training
 from rlcb.config import gpu_plan
 from rlcb.cli import main
-make_plan, train.cuda_problem = train.make_plan, lambda threads=None: None
+make_plan, training.cuda_problem = training.make_plan, lambda threads=None: None
 gpu_plan.resolve_device = lambda wanted, threads: "cuda"
 def changed(*arguments):
     config, plan = make_plan(*arguments)
     return config, replace(plan, device="cpu:0", actor_device="cpu:0")
-train.make_plan = changed
+training.make_plan = changed
 sys.exit(main(sys.argv[1:]))
 """
 _FREE = """

@@ -28,13 +28,13 @@ RUN = ("train", "impala", "--mode", "parallel", "--env", "CartPole-v1", "--num-a
 _PROGRAM = """
 import sys
 from dataclasses import replace
-from rlcb import train
+from rlcb import training
 from rlcb.cli import main
-make_plan = train.make_plan
+make_plan = training.make_plan
 def changed(*arguments):
     config, plan = make_plan(*arguments)
     return config, replace(plan, device="cpu:0")
-train.make_plan = changed
+training.make_plan = changed
 sys.exit(main(sys.argv[1:]))
 """
 # What is done in every process before its program; the learner's alone is concerned.

@@ -24,7 +24,7 @@ from rlcb.signals import die_with
 
 HEAVY = (
     "torch", "torch._dynamo", "torch.distributed", "gymnasium", "gymnasium.envs.classic_control", "psutil", "yaml",
-    "pydantic", "rich.console", "rich.progress", "rlcb.cli", "rlcb.train", "tensorboard.summary.writer",
+    "pydantic", "rich.console", "rich.progress", "rlcb.cli", "rlcb.training", "tensorboard.summary.writer",
     "tensorboard.compat.proto", "matplotlib.figure", "matplotlib.backends.backend_agg",
     "matplotlib.backends.backend_svg",
 )  # fmt: skip

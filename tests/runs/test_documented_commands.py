@@ -49,6 +49,7 @@ NOT_RUN = {
     "python3.11 -m venv ~/rlcb": _INSTALLS,
     "~/rlcb/bin/pip install -c constraints.txt "
     "'dist/rl_cluster_benchmark-<version>-py3-none-any.whl[tensorboard,video,cluster]'": _INSTALLS,
+    "pip install 'rl-cluster-benchmark[pandas]'": _INSTALLS,
     "bash scripts/test.sh": _TESTS,
     "bash scripts/test.sh fast": _TESTS,
     "bash scripts/test.sh -k resume": _TESTS,

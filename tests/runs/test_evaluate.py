@@ -54,7 +54,7 @@ def actor_for(checkpoint: Path, env: str | None, seed: int | None) -> tuple[Acto
     with torch.no_grad():
         head.weight.mul_(200)
     generator = None if seed is None else torch.Generator().manual_seed(seed)
-    return Actor(policy, spec.num_actions, "cpu", generator), config
+    return Actor(policy, spec, "cpu", generator), config
 
 
 @torch.inference_mode()

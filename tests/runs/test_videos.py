@@ -38,7 +38,7 @@ def test_films_show_what_was_played(starpilot: Path, tmp_path: Path, capsys: Cap
     assert 15 < len(shown) <= 900
     trained = find_policy(final(starpilot), None)
     config, spec = environment_for(trained, None)
-    actor = Actor(build_policy(trained, spec, "cpu"), 15, "cpu", None)
+    actor = Actor(build_policy(trained, spec, "cpu"), spec, "cpu", None)
     env = make_env(config, 1, seed=4, num_threads=0, pictured=True)
     frames = list(watch(env, actor, max_frames=40))
     env.close()

@@ -117,10 +117,9 @@ def test_copies_and_seeds_differ() -> None:
     assert np.array_equal(first, GymnasiumEnv("CartPole-v1", 2, seed=1).observe())
 
 
-@pytest.mark.parametrize("name", ["Pendulum-v1", "LunarLanderContinuous-v3"])
-def test_envs_that_cannot_be_used_say_why(name: str) -> None:
-    with pytest.raises(UsageError, match=name):
-        GymnasiumEnv(name, 1, seed=0)
+def test_an_env_that_cannot_be_made_says_why() -> None:
+    with pytest.raises(UsageError, match="LunarLanderContinuous-v3"):
+        GymnasiumEnv("LunarLanderContinuous-v3", 1, seed=0)
 
 
 def test_initial_reward_is_not_biased_by_short_episodes() -> None:

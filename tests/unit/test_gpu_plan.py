@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from helpers.in_process import rlcb_here
-from rlcb import hardware, train
+from rlcb import hardware, training
 from rlcb.config import gpu_plan, precision
 from rlcb.config import plan as plan_module
 from rlcb.config.load import build_config
@@ -15,7 +15,7 @@ from rlcb.config.plan import Plan, computed_division, divisions, make_plan
 from rlcb.config.schema import Config
 from rlcb.errors import UsageError, WorkersLost
 from rlcb.limits.measure import processes_of, shape_of
-from rlcb.train import check_hardware, with_device
+from rlcb.training import check_hardware, with_device
 
 
 @pytest.fixture(autouse=True)
@@ -23,8 +23,8 @@ def _sixteen_cores_and_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plan_module, "usable_cpus", lambda: 16)
     monkeypatch.setattr(gpu_plan, "resolve_device", lambda wanted, threads: "cpu" if wanted == "cpu" else "cuda")
     monkeypatch.setattr(hardware, "cuda_problem", lambda threads=None: None)
-    monkeypatch.setattr(train, "cuda_problem", lambda threads=None: None)
-    monkeypatch.setattr(train, "describe_gpus", lambda: {"gpus": ["NVIDIA H200"], "gpu_driver": "570.1"})
+    monkeypatch.setattr(training, "cuda_problem", lambda threads=None: None)
+    monkeypatch.setattr(training, "describe_gpus", lambda: {"gpus": ["NVIDIA H200"], "gpu_driver": "570.1"})
 
 
 def configured(algorithm: str = "impala", **values: Any) -> Config:
@@ -142,7 +142,7 @@ def test_other_parallel_runs_use_cores_and_name_the_better_command(
     asked = configured(algorithm, device="auto")
     assert with_device(asked, "parallel").hardware.device == "cpu"
     assert command in capsys.readouterr().err
-    monkeypatch.setattr(train, "describe_gpus", lambda: {"gpus": [], "gpu_driver": None})
+    monkeypatch.setattr(training, "describe_gpus", lambda: {"gpus": [], "gpu_driver": None})
     assert with_device(asked, "parallel").hardware.device == "cpu"
     assert capsys.readouterr().err == ""
 
@@ -163,7 +163,7 @@ def test_auto_takes_the_gpu_for_impala_unless_several_learners_are_wanted(
     assert capsys.readouterr().err == ""
     assert with_device(asked.changed("parallel", num_learners=4), "parallel").hardware.device == "cpu"
     assert "--device auto takes the CPU: num_learners is 4, and one learner uses a GPU" in capsys.readouterr().err
-    monkeypatch.setattr(train, "cuda_problem", lambda threads=None: "there is none")
+    monkeypatch.setattr(training, "cuda_problem", lambda threads=None: "there is none")
     assert with_device(asked, "parallel").hardware.device == "cpu"
     assert "--device auto takes the CPU: there is none" in capsys.readouterr().err
     on_cluster = configured(cluster="local")

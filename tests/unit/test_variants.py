@@ -20,6 +20,7 @@ from rlcb.config.registry import ALGORITHMS, MODES, Kind
 from rlcb.config.schema import Config
 from rlcb.config.yaml_file import read_yaml
 from rlcb.errors import UsageError
+from rlcb.signals import StopRequest
 from rlcb.suite import benchmark as benchmark_module
 from rlcb.suite.benchmark import benchmark
 from rlcb.suite.directory import config_path, refuse_differences, runs_of, store, stored
@@ -217,7 +218,7 @@ def test_variants_do_not_differ_in_what_a_measurement_decides(tmp_path: Path, mo
 def test_a_dry_run_shows_the_variants_and_what_they_change(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "mine.yaml"
     file.write_text(f"modes: sequential\nseeds: 1\ngames: CartPole-v1\nduration_hours: 1\n{TWO}")
-    assert benchmark(tmp_path / "out", file, {}, dry_run=True) == 0
+    assert benchmark(tmp_path / "out", file, {}, dry_run=True, stop=StopRequest()) == 0
     said = capsys.readouterr().out
     assert "Variants:\n  base: as configured\n  lowent: ent_coef 0.001\n" in said
     assert "ppo_sequential_lowent: 32 environments" in said

@@ -17,7 +17,7 @@ class Algorithm:
     """All that the learner knows about an algorithm: what it learns from, its loss, and what its metrics are called."""
 
     prepare: Callable[[Rollout, Tensor, Config], Any]  # a rollout and its scaled rewards → a Batch
-    # logits [N, A] and values [N] of the batch's observations, and the Batch → loss and metrics, as means
+    # the policy's outputs [N, …] and values [N] for a Batch, and that Batch → loss and metrics, as means
     loss: Callable[[Tensor, Tensor, Any, Config], tuple[Tensor, Tensor]]
     statistics: tuple[str, ...]  # the names of the metrics, in their order
     summed: bool = False  # the gradient is that of the samples' sum, not of their mean

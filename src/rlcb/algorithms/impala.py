@@ -6,20 +6,20 @@ from torch import Tensor
 from rlcb.algorithms import Algorithm
 from rlcb.algorithms.returns import Unrolls, make_unrolls, vtrace
 from rlcb.config.schema import Config, ImpalaConfig
+from rlcb.networks.distributions import log_probs_and_entropy
 
 STATISTICS = ("loss/total", "loss/policy", "loss/value", "loss/entropy", "policy/approx_kl",
               "vtrace/rho_mean", "vtrace/clip_fraction")  # fmt: skip
 
 
 def impala_loss(
-    logits: Tensor, values: Tensor, batch: Unrolls, impala: ImpalaConfig, gamma: float, trace_lambda: float
+    outputs: Tensor, values: Tensor, batch: Unrolls, impala: ImpalaConfig, gamma: float, trace_lambda: float
 ) -> tuple[Tensor, Tensor]:
     """The loss to minimise and, detached, the metrics named in STATISTICS; all are means over the T × B samples.
 
-    `logits` [T, B, A] are the current policy's, `values` [T+1, B] its values; no gradient flows through the targets.
+    `outputs` [T, B, …] are the current policy's, `values` [T+1, B] its values; no gradient flows through the targets.
     """
-    log_policy = torch.log_softmax(logits, dim=2)
-    log_probs = log_policy.gather(2, batch.actions.unsqueeze(2)).squeeze(2)
+    log_probs, entropies = log_probs_and_entropy(outputs, batch.actions)
     with torch.no_grad():
         log_rhos = log_probs - batch.log_probs
         targets, advantages = vtrace(
@@ -35,7 +35,7 @@ def impala_loss(
         )
     policy_loss = -(log_probs * advantages).mean()
     value_loss = 0.5 * (targets - values[:-1]).square().mean()
-    entropy = -(log_policy.exp() * log_policy).sum(2).mean()
+    entropy = entropies.mean()
     loss = policy_loss + impala.vf_coef * value_loss - impala.ent_coef * entropy
     with torch.no_grad():
         ratios = log_rhos.exp()
@@ -45,10 +45,10 @@ def impala_loss(
     return loss, statistics
 
 
-def _loss(logits: Tensor, values: Tensor, batch: Unrolls, config: Config) -> tuple[Tensor, Tensor]:
-    T, B = batch.actions.shape
-    logits, values, training = logits[: T * B].view(T, B, -1), values.view(T + 1, B), config.training
-    return impala_loss(logits, values, batch, config.impala, training.gamma, training.gae_lambda)
+def _loss(outputs: Tensor, values: Tensor, batch: Unrolls, config: Config) -> tuple[Tensor, Tensor]:
+    T, B = batch.rewards.shape
+    outputs, values, training = outputs[: T * B].view(T, B, -1), values.view(T + 1, B), config.training
+    return impala_loss(outputs, values, batch, config.impala, training.gamma, training.gae_lambda)
 
 
 ALGORITHM = Algorithm(make_unrolls, _loss, STATISTICS, summed=True)

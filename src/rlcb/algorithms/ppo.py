@@ -6,15 +6,15 @@ from torch import Tensor
 from rlcb.algorithms import Algorithm
 from rlcb.algorithms.returns import Samples, make_samples
 from rlcb.config.schema import Config
+from rlcb.networks.distributions import log_probs_and_entropy
 
 STATISTICS = ("loss/total", "loss/policy", "loss/value", "loss/entropy", "policy/approx_kl", "policy/clip_fraction")
 
 
-def ppo_loss(logits: Tensor, values: Tensor, batch: Samples, config: Config) -> tuple[Tensor, Tensor]:
+def ppo_loss(outputs: Tensor, values: Tensor, batch: Samples, config: Config) -> tuple[Tensor, Tensor]:
     """The loss to minimise and, detached, the metrics named in STATISTICS; all are means over the samples."""
     ppo = config.ppo
-    log_policy = torch.log_softmax(logits, dim=1)
-    log_probs = log_policy.gather(1, batch.actions.unsqueeze(1)).squeeze(1)
+    log_probs, entropies = log_probs_and_entropy(outputs, batch.actions)
     log_ratio = log_probs - batch.log_probs
     ratio = log_ratio.exp()
     clipped = ratio.clamp(1 - ppo.clip_range, 1 + ppo.clip_range)
@@ -26,7 +26,7 @@ def ppo_loss(logits: Tensor, values: Tensor, batch: Samples, config: Config) -> 
         errors = torch.max(errors, (moved - batch.returns).square())
     value_loss = 0.5 * errors.mean()
 
-    entropy = -(log_policy.exp() * log_policy).sum(1).mean()
+    entropy = entropies.mean()
     loss = policy_loss + ppo.vf_coef * value_loss - ppo.ent_coef * entropy
     with torch.no_grad():
         approx_kl = (ratio - 1 - log_ratio).mean()

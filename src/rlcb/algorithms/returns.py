@@ -28,7 +28,7 @@ class Samples:
 
 @dataclass(frozen=True)
 class Unrolls:
-    """B environments over T steps: observations [T+1, B, …] with the one to bootstrap from, all else [T, B]."""
+    """B environments over T steps: observations [T+1, B, …] with the one to bootstrap from, all else [T, B, …]."""
 
     item_dim: ClassVar[int] = 1
     observations: Tensor
@@ -99,7 +99,7 @@ def make_samples(rollout: Rollout, rewards: Tensor, config: Config) -> Samples:
     values = rollout.values[:-1]
     return Samples(
         rollout.observations[:-1].flatten(0, 1),
-        rollout.actions.flatten(),
+        rollout.actions.flatten(0, 1),
         rollout.log_probs.flatten(),
         values.flatten(),
         advantages.flatten(),

@@ -14,7 +14,7 @@ from rlcb.errors import UsageError
 from rlcb.files import open_regular
 
 # The fields of a History, and the metrics in the log that they hold.
-_NAMES = {
+FIELDS = {
     "step": "step",
     "time": "time",
     "reward": "rollout/ep_reward_mean",
@@ -116,7 +116,7 @@ def _read_columns(path: Path) -> Columns | None:
     lengths = {len(column) for column in columns.values()}
     if "step" not in columns or len(lengths) != 1 or 0 in lengths:
         return None
-    wanted = [name for name in columns if name in _NAMES.values() or _SPENT.fullmatch(name)]
+    wanted = [name for name in columns if name in FIELDS.values() or _SPENT.fullmatch(name)]
     return {name: _numbers(columns[name]) for name in wanted}
 
 
@@ -135,7 +135,7 @@ def read_log(path: Path) -> tuple[Columns, list[str]]:
                 cut = text.rfind(b"\n") + 1 if piece else len(text)
                 rows, unreadable = parse_lines(text[:cut])
                 spent = [name for name in rows[-1] if _SPENT.fullmatch(name)] if rows else []
-                for name in (*_NAMES.values(), *spent):
+                for name in (*FIELDS.values(), *spent):
                     parts.setdefault(name, []).append(_numbers([row.get(name) for row in rows]))
                 rest = text[cut:]
                 if piece:
@@ -168,7 +168,7 @@ def as_history(columns: Columns, problems: list[str], timed: bool = True) -> tup
     """Only updates with a step and, if `timed`, a time, and only up to where one of them decreases."""
     spent = {match[1]: float(np.nansum(columns[name])) for name in columns if (match := _SPENT.fullmatch(name))}
     missing = np.full(len(columns.get("step", ())), np.nan)
-    arrays = {field: columns.get(name, missing) for field, name in _NAMES.items()}
+    arrays = {field: columns.get(name, missing) for field, name in FIELDS.items()}
     known = (arrays["step"] >= 0) & ((arrays["time"] >= 0) | (not timed))
     if not known.all():
         problems.append(f"{int((~known).sum())} updates without a step or a time left out")

@@ -4,7 +4,7 @@ import os
 from dataclasses import dataclass, fields
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,6 +15,9 @@ from rlcb.analysis.history import WINDOW, History
 from rlcb.analysis.machines import cores_used, machine_of, nodes_of, own_machine
 from rlcb.analysis.untrusted import number, plain, section, whole_number
 from rlcb.disturbance.verdict import Disturbance
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 FINAL_UPDATES = 10  # updates that the final FPS is measured over
 MEASURES = ("PSS", "RSS")  # of memory
@@ -67,7 +70,7 @@ class Task:
         return f"{trained_on}, {self.budget}{state}, on {self.machine or 'an unknown machine'}"
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Run:
     """Everything a comparison knows of a run."""
 
@@ -100,6 +103,19 @@ class Run:
     problems: tuple[str, ...]  # what was wrong with its files
     energy_unknown: str = ""  # why the power of its machine's processors is not known, where that is recorded
     external: External | None = None  # where a run of another program comes from
+
+    def __repr__(self) -> str:
+        steps, reward = self.metrics.total_timesteps, self.metrics.final_reward
+        length = "" if steps is None else f", {steps:,.0f} steps"
+        reached = "" if reward is None else f", reward {reward:.2f}"
+        state = f"{self.status} ({self.reason})" if self.reason else self.status
+        return f"<Run {self.name}: {self.group_label}, {self.env}, seed {self.seed}, {state}{length}{reached}>"
+
+    def to_frame(self) -> "DataFrame":
+        """A pandas DataFrame with a row for each update and a column for each metric of its log."""
+        from rlcb.analysis.frames import frame, updates_of
+
+        return frame(updates_of(self))
 
     @property
     def label(self) -> str:

@@ -3,11 +3,13 @@
 import contextlib
 import logging
 import os
+import pickle
 import secrets
 import signal
 import subprocess
 import sys
 import threading
+import traceback
 from collections.abc import Callable, Iterator
 from types import FrameType
 
@@ -15,9 +17,9 @@ from rlcb.cluster.address import Address, refuse_silent, resolved
 from rlcb.cluster.reaper import kill_marked
 from rlcb.cluster.security import TOKEN_WANTED, agree_on_token, has_token
 from rlcb.config.schema import Config
-from rlcb.errors import WorkersLost
+from rlcb.errors import RlcbError, WorkersLost
 from rlcb.hardware import usable_cpus
-from rlcb.signals import CAUGHT, die_with, take_over
+from rlcb.signals import CAUGHT, die_with, handlers_restored, take_over
 
 _PATIENCE = 25.0  # seconds to connect in
 _PATIENCE_TO_START = 180.0  # seconds to start a cluster on this machine in, which may be busy
@@ -32,6 +34,7 @@ _SETTINGS = {
 _TRIES_TO_START = 4
 _LOOPBACK = "127.0.0.1"
 _reapers: list["subprocess.Popen[bytes]"] = []
+_guards: list[int] = []  # the pipe to the process that guards this one, if one does
 MARK = "RLCB_LOCAL_CLUSTER"  # environment variable of all processes of a cluster that was started for a run
 
 
@@ -136,9 +139,11 @@ def _watchdog(address: Address, stderr: int) -> Iterator[None]:
         words = f"no connection in {patience:g} s; is it a Ray cluster, and is the token right?"
         if address.host is None:
             words = f"Ray did not start in {patience:g} s; its logs are in /tmp/ray"
-        with contextlib.suppress(OSError):
-            os.write(stderr, f"error: --cluster {address}: {words}\n".encode())
-        os._exit(WorkersLost.exit_code)
+        error = WorkersLost(f"--cluster {address}: {words}")
+        if not _guards:
+            with contextlib.suppress(OSError):
+                os.write(stderr, f"error: {error}\n".encode())
+        _end(error.exit_code, pickle.dumps(error))
 
     patience = _PATIENCE if address.host else _PATIENCE_TO_START
     timer = threading.Timer(patience, give_up)
@@ -150,11 +155,25 @@ def _watchdog(address: Address, stderr: int) -> Iterator[None]:
         timer.cancel()
 
 
+def _end(code: int, said: bytes) -> None:
+    """Tell the process that guards this one, if one does, and end at once: Ray may wait for what is gone."""
+    with contextlib.suppress(OSError):
+        for pipe in _guards:
+            os.write(pipe, said)
+    os._exit(code)
+
+
 def guarded(work: Callable[[], int]) -> int | None:
     """Do the work in a process of its own and return its exit code; None if it was cut off in the middle.
 
-    Ray ends the process that uses it when this machine's part of the cluster is lost.
+    An expected failure there is raised here. Ray ends the process that uses it when this machine's part of the cluster
+    is lost.
     """
+    with handlers_restored():
+        return _guarded(work)
+
+
+def _guarded(work: Callable[[], int]) -> int | None:
     sys.stdout.flush()
     sys.stderr.flush()
     reading, writing = os.pipe()
@@ -166,15 +185,20 @@ def guarded(work: Callable[[], int]) -> int | None:
         os.close(reading)
         os.setpgid(0, 0)  # Ctrl-C is for the other process, which passes it on
         die_with(here)
+        _guards.append(writing)
+        code, said = 1, b""
         try:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, CAUGHT)
-            code = work()
+            code, said = work(), b"."
         except SystemExit as end:  # one of them came at once
-            code = end.code if isinstance(end.code, int) else 1
+            code, said = end.code if isinstance(end.code, int) else 1, b"."
+        except RlcbError as error:
+            code, said = error.exit_code, pickle.dumps(error)
+        except BaseException:  # what follows the call in the program is for the other process alone
+            traceback.print_exc()
         sys.stdout.flush()
         sys.stderr.flush()
-        os.write(writing, b".")
-        os._exit(code)  # at once: what Ray would still do at the end may wait for what is gone
+        _end(code, said)
     os.close(writing)
 
     passed_on: list[int] = []
@@ -189,6 +213,8 @@ def guarded(work: Callable[[], int]) -> int | None:
         finished = pipe.read()
     _, status = os.waitpid(child, 0)
     code = os.waitstatus_to_exitcode(status)
-    if finished or code == WorkersLost.exit_code:  # the second where it gave up connecting, and has said so
+    if len(finished) > 1:
+        raise pickle.loads(finished)
+    if finished:
         return code
     return 128 + passed_on[-1] if passed_on else None

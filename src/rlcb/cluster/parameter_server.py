@@ -19,6 +19,8 @@ from rlcb.execution.messages import AsyncSetup
 from rlcb.execution.worker import make_policy
 from rlcb.hardware import prepare_process
 from rlcb.learner import Learner
+from rlcb.networks.layers import ScaledObservations
+from rlcb.networks.policy import scaling_of
 
 Answer = tuple[NDArray[np.float32], int, int]  # the weights; gradients applied by all workers, by the one that asks
 
@@ -74,6 +76,14 @@ class ParameterServer:
         self._learner.apply(rate)
         return self._answer()
 
+    def take_in(self, worker: int, incarnation: int, moments: NDArray[np.float64]) -> Answer:
+        """Add what a worker has observed; a repeated call adds it twice, which means of many rollouts hardly show."""
+        self._turn_to(worker, incarnation)
+        scaling = scaling_of(self._learner.policy)
+        assert scaling is not None
+        self._shared.take_in(scaling, torch.from_numpy(np.array(moments)))
+        return self._answer()
+
     def _answer(self) -> Answer:
         return self._learner.weights.numpy(), self._shared.applied(), self._shared.own()
 
@@ -111,6 +121,11 @@ class RemoteParameters(SharedParameters):
         rate, by_others = optimizer.param_groups[0]["lr"], self._by_all - self._by_this
         self._take_over(self._server.apply.remote(*self._caller, self._by_this, self.gradient.numpy(), rate))
         self.lag = self._by_all - self._by_this - by_others
+
+    def take_in(self, scaling: ScaledObservations, moments: Tensor) -> None:
+        """Have the server add what was observed."""
+        del scaling
+        self._take_over(self._server.take_in.remote(*self._caller, moments.numpy()))
 
     def take(self) -> bool:
         """Take on a rollout, if there is one left to do."""

@@ -14,7 +14,7 @@ from rlcb.comm.versioned_weights import VersionedWeights
 from rlcb.envs.base import EnvSpec
 from rlcb.envs.families import spec_of
 from rlcb.execution.messages import ActorSetup
-from rlcb.networks import make_network
+from rlcb.networks.policy import make_policy_network
 from rlcb.rollout import Rollout, make_rollout
 
 
@@ -53,7 +53,7 @@ class SupervisorTransport:
         assert setup.memory is not None
         config, spec = setup.config, spec_of(setup.config.env)
         self._slots = SlotMemory(setup.memory.slots, setup.num_slots, config.training.n_steps, setup.num_envs, spec)
-        network = make_network(config.training.network, spec)
+        network = make_policy_network(config.training, spec)
         length = sum(parameter.numel() for parameter in network.parameters())
         self._published, self._weights = VersionedWeights(setup.memory.weights, length), torch.zeros(length)
         self._version = -1

@@ -2,7 +2,8 @@
 
 Memory model: none is relied on beyond whole 32-bit words. Two processes that move the same weight at the same moment
 may lose one of the two steps, and a copy of the weights may mix entries from before and after another's step; the
-method allows for both. Counters of applied gradients have one writer each. Work is counted out under a file lock.
+method allows for both, and for the same with what is known of observations, where these are scaled. Counters of applied
+gradients have one writer each. Work is counted out under a file lock.
 """
 
 import fcntl
@@ -15,6 +16,7 @@ from torch.optim import Optimizer
 
 from rlcb.comm.process_group import vector_norm
 from rlcb.comm.shared_memory import mapped
+from rlcb.networks.layers import ScaledObservations
 
 
 class WorkCounter:
@@ -94,6 +96,13 @@ class SharedParameters:
         self._applied[self.worker] += 1  # before it is done, so that nobody who goes on after a crash does it again
         optimizer.step()
         self.refresh()
+
+    def take_in(self, scaling: ScaledObservations, moments: Tensor) -> None:
+        """Add what a rollout says of observations to what all know of them, which is at the head of the weights."""
+        head = slice(0, moments.numel())
+        self.weights[head] = self.moved[head]
+        scaling.take_in(scaling.known(), moments)
+        self.moved[head] = self.weights[head]
 
     def take(self) -> bool:
         """Take on a rollout, if there is one left to do."""

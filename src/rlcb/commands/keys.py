@@ -137,41 +137,40 @@ def peek(argv: Sequence[str]) -> tuple[str | None, str | None]:
 
 
 def overrides_of(
-    parser: Parser, arguments: argparse.Namespace, algorithm: str | None, mode: str | None
+    arguments: argparse.Namespace, algorithm: str | None, mode: str | None, named: Callable[[str], str] = flag_of
 ) -> dict[str, tuple[str, Any]]:
-    """The config keys among the arguments: key → the flag and its value."""
+    """The config keys among the arguments: key → what messages call it and its value; `named`: what they call a key."""
     from rlcb.config.schema import all_keys
     from rlcb.config.yaml_file import parse_scalar
 
     keys = {*all_keys(), *ALIASES}
     given = {key: value for key, value in vars(arguments).items() if key in keys and value is not None}
     permit_named(given)
-    overrides = {
-        key: (flag_of(key), value if isinstance(value, list) else parse_scalar(value)) for key, value in given.items()
-    }
+    values = {key: parse_scalar(value) if isinstance(value, str) else value for key, value in given.items()}
+    overrides = {key: (named(key), value) for key, value in values.items()}
     if "total_timesteps" in overrides:  # it replaces a duration given elsewhere
-        overrides.setdefault("duration_hours", (flag_of("total_timesteps"), None))
-    _refuse_aliases(parser, overrides, algorithm)
+        overrides.setdefault("duration_hours", (named("total_timesteps"), None))
+    _refuse_aliases(overrides, algorithm, named)
     # In parallel commands --num-envs counts each worker's.
     aliases = {**ALIASES, "num_envs": _SHARE} if mode == "parallel" else ALIASES
     for name, key in aliases.items():
         meant = overrides.pop(name, None)
         if meant and overrides.setdefault(key, meant)[1] != meant[1]:
-            parser.error(f"{flag_of(name)} and {flag_of(key)} mean the same here and differ")
+            raise UsageError(f"{named(name)} and {named(key)} mean the same here and differ")
     return overrides
 
 
 def permit_named(given: Mapping[str, Any]) -> None:
-    """Permit the modules that a command line names: with --import, and in `module:Env-v0` and `module:Class`."""
+    """Permit the modules that a command line or a call names: as imports, and in `module:Env-v0` and `module:Class`."""
     from rlcb.envs.own_code import module_of, permit
 
     names = [given.get("name"), given.get("env"), given.get("network"), *(given.get("games") or ())]
     permit([*(given.get("imports") or ()), *(module for name in names if name and (module := module_of(name)))])
 
 
-def _refuse_aliases(parser: Parser, given: Iterable[str], algorithm: str | None) -> None:
+def _refuse_aliases(given: Iterable[str], algorithm: str | None, named: Callable[[str], str]) -> None:
     """Refuse another algorithm's names of keys."""
     for name in given:
         if algorithm and name in ALIASES and name not in ALGORITHMS[algorithm].aliases:
             owners = " and ".join(one for one, entry in ALGORITHMS.items() if name in entry.aliases)
-            parser.error(f"{flag_of(name)}: is for {owners}; {algorithm} has {flag_of(ALIASES[name])}")
+            raise UsageError(f"{named(name)}: is for {owners}; {algorithm} has {named(ALIASES[name])}")

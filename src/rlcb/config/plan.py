@@ -15,6 +15,7 @@ from rlcb.config.load import build_config
 from rlcb.config.own_modules import import_words
 from rlcb.config.registry import ALGORITHMS
 from rlcb.config.schema import Config
+from rlcb.console import say
 from rlcb.disturbance.verdict import AGAIN, Disturbance
 from rlcb.errors import ResourceError, WorkersLost
 from rlcb.files import read_regular, refuse_to_replace, write_whole
@@ -109,12 +110,12 @@ def decided(config: Config, pool: ClusterPool | None = None) -> Config:
         others = pool.others() if config.parallel_execution.has_learners else 0
         cores = others or pool.cores() or 1
         workers = largest_division(config, most_actors(config, cores, beside_learner=not others))
-        print(f"The cluster has {pool.cores()} cores: {workers} {ALGORITHMS[config.algorithm].worker}s", flush=True)
+        say(f"The cluster has {pool.cores()} cores: {workers} {ALGORITHMS[config.algorithm].worker}s")
         config = divided(config, Division(workers))
     if workers == "auto":
         cores = usable_cpus()
         division = computed_division(config, cores)
-        _say(f"Chosen for {cores} core{'s' if cores > 1 else ''}: {division.words(config, cores)}")
+        say(f"Chosen for {cores} core{'s' if cores > 1 else ''}: {division.words(config, cores)}")
         return divided(config, division)
     if not config.parallel_execution.has_learners or config.parallel.num_learners:
         return config
@@ -251,13 +252,13 @@ def fastest_division(config: Config, updates: int, accept_disturbed: bool) -> tu
     cores = usable_cpus()
     # The actors' first rollouts arrive all at once: the lasting speed shows a few updates later.
     updates = 3 * updates if config.parallel_execution.has_learners else updates
-    _say(f"Measuring what is fastest on {cores} cores ({config.env.num_envs} environments in all):")
+    say(f"Measuring what is fastest on {cores} cores ({config.env.num_envs} environments in all):")
     speeds: dict[Division, float] = {}
     for division in divisions(config, cores):
         speeds[division] = measure(config, division, updates, accept_disturbed)
-        _say(f"  {division.words(config, cores)}: {speeds[division]:,.0f} FPS")
+        say(f"  {division.words(config, cores)}: {speeds[division]:,.0f} FPS")
     best = max(speeds, key=lambda division: speeds[division])
-    _say(f"Chosen: {best.words(config, cores)}, the fastest")
+    say(f"Chosen: {best.words(config, cores)}, the fastest")
     return best, speeds[best]
 
 
@@ -270,7 +271,7 @@ def tune(config: Config, output: Path, updates: int, accept_disturbed: bool) -> 
         raise ResourceError(f"--output {output}: cannot be written: {error.strerror}") from None
     division, speed = fastest_division(config, updates, accept_disturbed)
     best = divided(config, division)
-    _say("Trying more environments and larger minibatches (they change what is learned per step, so they must pay):")
+    say("Trying more environments and larger minibatches (they change what is learned per step, so they must pay):")
     for key, values in (
         ("num_envs", [best.env.num_envs * 2, best.env.num_envs * 4]),
         ("batch_size", [best.minibatch_size * 2, best.minibatch_size * 4]),
@@ -281,15 +282,11 @@ def tune(config: Config, output: Path, updates: int, accept_disturbed: bool) -> 
                 break
             found = measure(trial, division, updates, accept_disturbed)
             keep = found > _WORTH_IT * speed
-            _say(f"  {key} {value}: {found:,.0f} FPS, {'kept' if keep else 'not worth it'}")
+            say(f"  {key} {value}: {found:,.0f} FPS, {'kept' if keep else 'not worth it'}")
             if not keep:
                 break
             best, speed = trial, found
     text = f"# Tuned on this machine by `rlcb tune`: {speed:,.0f} FPS.\n{best.to_yaml()}"
     write_whole(output, text.encode())
-    _say(f"Written: {output}; use it with: rlcb train {config.algorithm} --mode parallel --config {output}")
+    say(f"Written: {output}; use it with: rlcb train {config.algorithm} --mode parallel --config {output}")
     return 0
-
-
-def _say(text: str) -> None:
-    print(text, flush=True)

@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 from rlcb.config.schema import Config
+from rlcb.console import say
 from rlcb.disturbance.verdict import Disturbance
 from rlcb.errors import ResourceError
 from rlcb.hardware import usable_cpus
@@ -24,11 +25,11 @@ def with_precision(config: Config, mode: str) -> Config:
     if disturbance.disturbed:
         speeds, disturbance = _measured(config, mode)
     if disturbance.disturbed:
-        print(f"Precision: {_SAFE}, as the measurement was disturbed: {disturbance.words}", flush=True)
+        say(f"Precision: {_SAFE}, as the measurement was disturbed: {disturbance.words}")
         return config.changed("hardware", precision=_SAFE)
     faster = max(speeds, key=lambda name: speeds[name])
     words = ", ".join(f"{name} {speed:,.0f}" for name, speed in speeds.items())
-    print(f"Precision: {faster}, the faster one (samples learned from per second: {words})", flush=True)
+    say(f"Precision: {faster}, the faster one (samples learned from per second: {words})")
     return config.changed("hardware", precision=faster)
 
 

@@ -107,6 +107,12 @@ class TrainingConfig(Section):
         "policy and value network; auto: nature for images, mlp for vectors; module:Class: your own",
         group="network",
     )
+    log_std_init: float = setting(
+        0.0, "continuous actions: initial logarithm of their standard deviation", group="network", ge=-20, le=2
+    )
+    normalize_observations: bool = setting(
+        False, "vectors: scale observations by their running mean and standard deviation", group="network"
+    )
     normalize_rewards: bool = setting(True, "divide rewards by the standard deviation of the discounted return")
     reward_norm_gamma: float | None = setting(
         None, "discount factor of the reward normalisation; null: gamma", ge=0, le=1

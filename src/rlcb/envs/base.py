@@ -8,6 +8,9 @@ from numpy.typing import NDArray
 
 from rlcb.errors import Diverged
 
+# Of all copies: integers [B], or vectors of floats [B, D] that the environment clips to its bounds.
+Actions = NDArray[np.int64] | NDArray[np.float32]
+
 
 class EnvSettings(Protocol):
     """Which environment and which of its levels: what the configuration's `env` section says."""
@@ -24,16 +27,32 @@ class EnvSettings(Protocol):
 
 @dataclass(frozen=True)
 class EnvSpec:
-    """Shape of the observations (images: height, width, channels) and number of actions."""
+    """Shape of the observations (images: height, width, channels) and number of actions, or of an action's numbers."""
 
     observation_shape: tuple[int, ...]
     observation_dtype: np.dtype[Any]
-    num_actions: int
+    num_actions: int  # how many there are; continuous: of how many numbers one consists
+    continuous: bool = False
 
     @property
     def is_image(self) -> bool:
         """Whether observations are uint8 pictures."""
         return self.observation_dtype == np.uint8 and len(self.observation_shape) == 3
+
+    @property
+    def action_shape(self) -> tuple[int, ...]:
+        """The shape of one environment's action."""
+        return (self.num_actions,) if self.continuous else ()
+
+    @property
+    def action_dtype(self) -> np.dtype[Any]:
+        """The type of an action's numbers."""
+        return np.dtype(np.float32 if self.continuous else np.int64)
+
+    @property
+    def action_words(self) -> str:
+        """The actions in words."""
+        return f"actions of {self.num_actions} numbers" if self.continuous else f"{self.num_actions} actions"
 
 
 @dataclass(frozen=True)
@@ -56,7 +75,7 @@ class VectorEnv(Protocol):
     def observe(self) -> NDArray[Any]:
         """The current observations [B, …]."""
 
-    def step(self, actions: NDArray[np.int64]) -> Step:
+    def step(self, actions: Actions) -> Step:
         """Apply one action to each copy."""
 
     def get_state(self) -> list[bytes]:

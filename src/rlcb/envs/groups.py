@@ -5,7 +5,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from rlcb.envs.base import EnvSettings, Step, VectorEnv
+from rlcb.envs.base import Actions, EnvSettings, Step, VectorEnv
 from rlcb.envs.families import make_env
 
 
@@ -13,7 +13,7 @@ from rlcb.envs.families import make_env
 class StepsInBackground(Protocol):
     """An environment that steps in threads of its own and gives all observations in the same memory."""
 
-    def send(self, actions: NDArray[np.int64]) -> None:
+    def send(self, actions: Actions) -> None:
         """Begin a step."""
 
     def receive(self) -> Step:
@@ -29,10 +29,10 @@ class EnvGroup:
     def __init__(self, env: VectorEnv, columns: slice):
         """`columns`: which of the run's environments these are."""
         self.env, self.columns = env, columns
-        self._actions: NDArray[np.int64] | None = None  # of a step that was begun
+        self._actions: Actions | None = None  # of a step that was begun
         self.memory = env.observation_memory() if isinstance(env, StepsInBackground) else env.observe()
 
-    def send(self, actions: NDArray[np.int64]) -> None:
+    def send(self, actions: Actions) -> None:
         """Begin a step; environments without threads of their own do it when they are waited for."""
         if isinstance(self.env, StepsInBackground):
             self.env.send(actions)
@@ -75,7 +75,7 @@ class EnvGroups:
         """The current observations [B, …]."""
         return np.concatenate([group.observe() for group in self.groups])
 
-    def step(self, actions: NDArray[np.int64]) -> Step:
+    def step(self, actions: Actions) -> Step:
         """Apply one action to each copy."""
         for group in self.groups:
             group.send(np.ascontiguousarray(actions[group.columns]))

@@ -1,6 +1,8 @@
-"""Any Gymnasium environment with discrete actions."""
+"""Any Gymnasium environment with discrete or continuous (Box) actions."""
 
+import base64
 import json
+import math
 import warnings
 from typing import Any
 
@@ -8,7 +10,7 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-from rlcb.envs.base import EnvSettings, EnvSpec, Step
+from rlcb.envs.base import Actions, EnvSettings, EnvSpec, Step
 from rlcb.errors import CheckpointUnusable, UsageError
 
 _TRIAL_STEPS = 50
@@ -28,15 +30,14 @@ class GymnasiumEnv:
         except Exception as error:  # a third party's constructor may raise anything
             raise UsageError(f"environment {name}: {_reason(error)}") from None
         env = self._envs[0]
-        self.num_envs, self.spec = num_envs, checked_spec(name, env)
-        shape = self.spec.observation_shape
+        self.num_envs = num_envs
+        self.spec = spec_of_spaces(name, env.observation_space, env.action_space)
         self._space: gymnasium.Space[Any] = env.observation_space
-        self._image = self.spec.is_image
-        self._first_action = int(getattr(env.action_space, "start", 0))
+        self._action_space: gymnasium.Space[Any] = env.action_space
         self._identity = [[seed, index] for index in range(num_envs)]
         self._episode = [-1] * num_envs
-        self._actions: list[list[int]] = [[] for _ in range(num_envs)]
-        self._observations = np.empty((num_envs, *shape), self.spec.observation_dtype)
+        self._actions: list[list[Any]] = [[] for _ in range(num_envs)]  # numbers, or arrays [D]
+        self._observations = np.empty((num_envs, *self.spec.observation_shape), self.spec.observation_dtype)
         try:
             for index in range(num_envs):
                 self._observations[index] = self._restart(index)
@@ -47,15 +48,15 @@ class GymnasiumEnv:
         """The current observations [B, …]."""
         return self._observations.copy()
 
-    def step(self, actions: NDArray[np.int64]) -> Step:
+    def step(self, actions: Actions) -> Step:
         """Apply one action to each copy and restart the episodes that ended."""
         rewards = np.zeros(self.num_envs, np.float32)
         dones = np.zeros(self.num_envs, np.bool_)
         final_observations: dict[int, NDArray[Any]] = {}
         for index, env in enumerate(self._envs):
-            action = int(actions[index])
+            action = actions[index].copy() if self.spec.continuous else int(actions[index])
             self._actions[index].append(action)
-            raw, rewards[index], terminated, truncated, _ = env.step(action + self._first_action)
+            raw, rewards[index], terminated, truncated, _ = env.step(self._raw_action(action))
             observation = self._flat(raw)
             if terminated or truncated:
                 dones[index] = True
@@ -68,7 +69,8 @@ class GymnasiumEnv:
     def get_state(self) -> list[bytes]:
         """Per copy: its seed, the episode's number and the actions since it began."""
         copies = zip(self._identity, self._episode, self._actions, strict=True)
-        return [json.dumps({"identity": i, "episode": e, "actions": a}).encode() for i, e, a in copies]
+        texts = ({"identity": i, "episode": e, "actions": self._saved_actions(a)} for i, e, a in copies)
+        return [json.dumps(text).encode() for text in texts]
 
     def set_state(self, states: list[bytes]) -> None:
         """Replay each copy's episode up to where it was."""
@@ -79,9 +81,10 @@ class GymnasiumEnv:
             self._identity[index] = fields["identity"]
             self._episode[index] = fields["episode"] - 1
             self._observations[index] = self._restart(index)
+            actions = _read_actions(fields["actions"], self.spec)
             try:
-                for action in fields["actions"]:
-                    raw, _, terminated, truncated, _ = self._envs[index].step(action + self._first_action)
+                for action in actions:
+                    raw, _, terminated, truncated, _ = self._envs[index].step(self._raw_action(action))
                     self._observations[index] = self._flat(raw)
                     self._actions[index].append(action)
                     if terminated or truncated:  # it does not repeat itself: its caller sees another observation
@@ -125,24 +128,42 @@ class GymnasiumEnv:
         seed = np.random.SeedSequence([*self._identity[index], self._episode[index]]).generate_state(1)[0]
         return self._flat(self._envs[index].reset(seed=int(seed))[0])
 
+    def _raw_action(self, action: Any) -> Any:
+        """An action as the environment takes it: discrete ones in its own numbers, others clipped to its bounds."""
+        space = self._action_space
+        if isinstance(space, gymnasium.spaces.Box):
+            return np.clip(action.reshape(space.shape), space.low, space.high).astype(space.dtype)
+        assert isinstance(space, gymnasium.spaces.Discrete)
+        return action + int(space.start)
+
+    def _saved_actions(self, actions: list[Any]) -> list[int] | str:
+        """Actions as a state holds them: numbers, or the bytes of all float32 in base64."""
+        if not self.spec.continuous:
+            return actions
+        return base64.b64encode(b"".join(action.tobytes() for action in actions)).decode()
+
     def _flat(self, observation: Any) -> NDArray[Any]:
-        if self._image:
+        if self.spec.is_image:
             return np.asarray(observation)
         return np.asarray(gymnasium.spaces.flatten(self._space, observation), np.float32)
 
 
-def checked_spec(name: str, env: "gymnasium.Env[Any, Any]") -> EnvSpec:
-    """What observations and actions look like; spaces that no policy here can be made for are a UsageError."""
-    seen, action = env.observation_space, env.action_space
-    if not isinstance(action, gymnasium.spaces.Discrete):
-        raise UsageError(f"environment {name}: needs a discrete action space, this one has {action}")
-    if isinstance(seen, gymnasium.spaces.Box) and seen.dtype == np.uint8 and len(seen.shape) == 3:
-        return EnvSpec(seen.shape, np.dtype(np.uint8), int(action.n))
-    if not seen.is_np_flattenable:
-        raise UsageError(f"environment {name}: observations {seen} have no fixed size")
-    shape = gymnasium.spaces.flatten_space(seen).shape
+def spec_of_spaces(name: str, observations: gymnasium.Space[Any], actions: gymnasium.Space[Any]) -> EnvSpec:
+    """What policies need to know of an environment's spaces; a UsageError for those that no policy here fits."""
+    continuous = isinstance(actions, gymnasium.spaces.Box) and np.issubdtype(actions.dtype, np.floating)
+    if not continuous and not isinstance(actions, gymnasium.spaces.Discrete):
+        needed = "needs a discrete action space or a Box of floats"
+        raise UsageError(f"environment {name}: {needed}, this one has {actions}")
+    box = isinstance(observations, gymnasium.spaces.Box)
+    image = box and observations.dtype == np.uint8 and len(observations.shape or ()) == 3
+    if not image and not observations.is_np_flattenable:
+        raise UsageError(f"environment {name}: observations {observations} have no fixed size")
+    shape = observations.shape if image else gymnasium.spaces.flatten_space(observations).shape
     assert shape is not None
-    return EnvSpec(shape, np.dtype(np.float32), int(action.n))
+    dtype = np.dtype(np.uint8 if image else np.float32)
+    if isinstance(actions, gymnasium.spaces.Discrete):
+        return EnvSpec(shape, dtype, int(actions.n))
+    return EnvSpec(shape, dtype, math.prod(actions.shape or ()), continuous=True)
 
 
 def trial(settings: EnvSettings) -> tuple[EnvSpec, bool]:
@@ -151,7 +172,7 @@ def trial(settings: EnvSettings) -> tuple[EnvSpec, bool]:
     random = np.random.default_rng(0)
     try:
         for _ in range(_TRIAL_STEPS):
-            env.step(random.integers(env.spec.num_actions, size=1))
+            env.step(_random_actions(env.spec, random))
         there, state = env.observe(), env.get_state()
         env.set_state(state)
         return env.spec, bool(np.array_equal(there, env.observe()))
@@ -161,6 +182,13 @@ def trial(settings: EnvSettings) -> tuple[EnvSpec, bool]:
         raise UsageError(f"environment {settings.name}: step failed: {_reason(error)}") from None
     finally:
         env.close()
+
+
+def _random_actions(spec: EnvSpec, random: np.random.Generator) -> Actions:
+    """Anything for one environment."""
+    if spec.continuous:
+        return random.standard_normal((1, spec.num_actions), dtype=np.float32)
+    return random.integers(spec.num_actions, size=1)
 
 
 def _reason(error: Exception) -> str:
@@ -194,8 +222,21 @@ def state_problem(settings: EnvSettings, spec: EnvSpec, states: list[bytes]) -> 
             fields = json.loads(state)
             identity, episode, actions = (fields[name] for name in ("identity", "episode", "actions"))
             numbers = len(identity) == 2 and all(type(one) is int and 0 <= one < 2**63 for one in (*identity, episode))
-            if not numbers or any(type(action) is not int or not 0 <= action < spec.num_actions for action in actions):
+            if not numbers:
                 raise ValueError
+            _read_actions(actions, spec)
         except (ValueError, TypeError, KeyError, RecursionError):
             return f"envs.{index} is not the state of an environment"
     return None
+
+
+def _read_actions(saved: Any, spec: EnvSpec) -> list[Any]:
+    """The actions of a saved state; ValueError or TypeError for what cannot be such."""
+    if not spec.continuous:
+        if any(type(action) is not int or not 0 <= action < spec.num_actions for action in saved):
+            raise ValueError
+        return list(saved)
+    rows = np.frombuffer(base64.b64decode(saved, validate=True), np.float32).reshape(-1, spec.num_actions)
+    if not np.isfinite(rows).all():
+        raise ValueError
+    return list(rows)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlcb.console import filled, note
+from rlcb.console import filled, note, say
 from rlcb.envs.families import family_of, make_env
 from rlcb.envs.own_code import load
 from rlcb.errors import ResourceError, RlcbError, UsageError
@@ -19,10 +19,12 @@ from rlcb.signals import StopRequest
 if TYPE_CHECKING:  # `--help` need not wait for these, and the number of threads is set before torch is imported
     from rlcb.config.schema import EnvConfig
     from rlcb.evaluation.policy import LoadedPolicy
+    from rlcb.evaluation.results import Evaluated
 
 # A fixed seed, other than training's default. Random numbers come in streams apart from training's, so that a run with
 # this very seed is not evaluated on its own training episodes either.
 DEFAULT_SEED = 1_000_000
+ANSWER = "stopping; the episodes that have finished are kept"  # to a signal
 
 
 @dataclass(frozen=True)
@@ -50,14 +52,16 @@ class Request:
         return "deterministic" if self.deterministic else "sampled"
 
 
-def evaluate(request: Request, titled: bool = False) -> int:
-    """Check what can be checked, play, print (`titled`: with titles that name the algorithm), write; the exit code."""
+def evaluate(request: Request, stop: StopRequest, titled: bool = False) -> "Evaluated":
+    """Check what can be checked, play, print (`titled`: with titles that name the algorithm) and write the results.
+
+    `stop`: what signals mean meanwhile.
+    """
     with gpu_failures("fewer --num-envs, or --device cpu"):
-        return _evaluate(request, titled)
+        return _evaluate(request, stop, titled)
 
 
-def _evaluate(request: Request, titled: bool) -> int:
-    stop = StopRequest("stopping; the episodes that have finished are kept")
+def _evaluate(request: Request, stop: StopRequest, titled: bool) -> "Evaluated":
     stop.install()
     _check_request(request)
     if request.num_threads and request.num_threads > usable_cpus():
@@ -67,7 +71,7 @@ def _evaluate(request: Request, titled: bool) -> int:
 
     from rlcb.evaluation.play import Evaluator
     from rlcb.evaluation.policy import build_policy, environment_for, find_policy, shape_words
-    from rlcb.evaluation.results import EvaluationFile
+    from rlcb.evaluation.results import Evaluated, EvaluationFile, as_results
     from rlcb.evaluation.video import show
 
     torch.set_num_threads(threads)
@@ -82,20 +86,21 @@ def _evaluate(request: Request, titled: bool) -> int:
     kept = {name: getattr(trained, name) for name in ("algorithm", "mode", "env_steps")}
     about = {"checkpoint": trained.path.name, "checkpoint_sha256": trained.sha256, **kept}
     file = EvaluationFile(request.output or beside, about)
-    evaluator = Evaluator(request, policy, spec.num_actions, device, threads, file, stop)
+    evaluator = Evaluator(request, policy, spec, device, threads, file, stop)
     window = _window(request, tracks[0][1])
-    header = {"shape": shape_words(spec), "num_actions": spec.num_actions, "device": device, "titled": titled}
+    header = {"shape": shape_words(spec), "spec": spec, "device": device, "titled": titled}
     stop.begin()  # from here on there are episodes to keep
-    print(filled("evaluation_header.txt", request=request, trained=trained, env=env, **header), flush=True)
+    say(filled("evaluation_header.txt", request=request, trained=trained, env=env, **header))
     if window:
         show(window, evaluator.frames(tracks[0][1]))
     title = f"{trained.algorithm.upper()} Evaluation Results" if titled else "Evaluation Results"
     for levels, config in tracks:
         evaluator.track(levels, config, title)
-    evaluator.conclude(env)
+    gap = evaluator.conclude(env)
     if request.video:
         evaluator.film(request.video, tracks[0][1])
-    return evaluator.exit_code()
+    results = tuple(as_results(one) for one in evaluator.results)
+    return Evaluated(trained.path, file.path, results, gap, evaluator.signal())
 
 
 def _device(request: Request, threads: int) -> str:

@@ -13,14 +13,15 @@ from numpy.typing import NDArray
 from torch import nn
 
 from rlcb.config.schema import EnvConfig
-from rlcb.console import Console, filled, interval_text, warn
-from rlcb.envs.base import VectorEnv, refuse_infinite
+from rlcb.console import Console, filled, interval_text, say, warn
+from rlcb.envs.base import Actions, EnvSpec, VectorEnv, refuse_infinite
 from rlcb.envs.episodes import EpisodeCounter
 from rlcb.envs.families import make_env
 from rlcb.errors import ResourceError
 from rlcb.evaluation.evaluate import Request
-from rlcb.evaluation.results import EvaluationFile, evaluation_of
+from rlcb.evaluation.results import Evaluation, EvaluationFile, evaluation_of
 from rlcb.evaluation.video import FPS, MAX_FRAMES, Frame, watch, write_video
+from rlcb.networks.distributions import fill_noise, likeliest, pick
 from rlcb.signals import StopRequest
 
 WRITE_EVERY = 5.0  # seconds between partial results
@@ -33,19 +34,23 @@ class Actor:
     """A policy that chooses actions: the likeliest ones, or drawn from its distribution with the generator."""
 
     policy: nn.Module
-    num_actions: int
+    spec: EnvSpec
     device: str
     generator: torch.Generator | None
 
     @torch.inference_mode()
-    def act(self, observations: NDArray[Any], envs: NDArray[np.int64], num_envs: int) -> NDArray[np.int64]:
-        """Actions [n] for observations [n, …]; `envs` are their places among all `num_envs` envs."""
-        scores = self.policy(torch.from_numpy(observations).to(self.device))[0]
-        if self.generator is not None:
+    def act(self, observations: NDArray[Any], envs: NDArray[np.int64], num_envs: int) -> Actions:
+        """Actions [n, …] for observations [n, …]; `envs` are their places among all `num_envs` envs."""
+        outputs = self.policy(torch.from_numpy(observations).to(self.device))[0]
+        continuous = self.spec.continuous
+        if self.generator is None:
+            actions = likeliest(outputs, continuous)
+        else:
             # Drawn for all envs at every step: what one env draws does not depend on which others have finished.
-            race = torch.empty((num_envs, self.num_actions)).exponential_(generator=self.generator)
-            scores = torch.softmax(scores, dim=1).div_(race[envs].to(self.device))
-        return torch.argmax(scores, dim=1).cpu().numpy()
+            noise = fill_noise(torch.empty((num_envs, self.spec.num_actions)), continuous, self.generator)
+            actions = pick(outputs, noise[envs].to(self.device), continuous)
+        chosen: Actions = actions.cpu().numpy()
+        return chosen
 
 
 class Tally:
@@ -109,7 +114,7 @@ def play(env: VectorEnv, actor: Actor, quotas: list[int]) -> Generator[Tally]:
     observations = env.observe()
     try:
         while len(active):
-            actions = np.zeros(env.num_envs, np.int64)
+            actions = np.zeros((env.num_envs, *env.spec.action_shape), env.spec.action_dtype)
             actions[active] = actor.act(observations[active], envs[active], len(quotas))
             step = env.step(actions)
             observations = step.observations
@@ -139,19 +144,19 @@ class Evaluator:
 
     request: Request
     policy: nn.Module
-    num_actions: int
+    spec: EnvSpec
     device: str
     threads: int
     file: EvaluationFile
     stop: StopRequest
+    results: list[Evaluation] = field(default_factory=list)
     _gaps: list[dict[str, Any]] = field(default_factory=list)
-    _stored: bool = False
     _cut: bool = False  # something that was asked for was left out because of a signal
 
     def actor(self, seed: int) -> Actor:
         """The policy with the requested choice of actions: the likeliest, or drawn with this seed."""
         generator = None if self.request.deterministic else torch.Generator().manual_seed(seed)
-        return Actor(self.policy, self.num_actions, self.device, generator)
+        return Actor(self.policy, self.spec, self.device, generator)
 
     def track(self, levels: str, config: EnvConfig, title: str) -> None:
         """Play all episodes on these levels, write and print their metrics; a signal ends it early."""
@@ -179,19 +184,21 @@ class Evaluator:
         if tally.finished:
             evaluation = evaluation_of(self.request, levels, config, tally, time.perf_counter() - started)
             self._gaps = self.file.put(evaluation)
-            self._stored = True
-            print(filled("evaluation.txt", title=title, planned=tally.planned, **evaluation), flush=True)
+            self.results.append(evaluation)
+            say(filled("evaluation.txt", title=title, planned=tally.planned, **evaluation))
 
-    def conclude(self, env: EnvConfig) -> None:
-        """Print the difference between train and unseen levels, and where the results are."""
+    def conclude(self, env: EnvConfig) -> float | None:
+        """Print the difference between train and unseen levels, which is returned, and where the results are."""
+        found = None
         for gap in self._gaps:
             if self.request.levels == "both" and [gap["env"], gap["policy"]] == [env.name, self.request.policy]:
-                interval = interval_text(gap["ci95"], ".2f")
-                print(f"Generalization Gap (train - unseen): {gap['gap']:.2f} (95% interval {interval})", flush=True)
-        if not self._stored:
-            print("Interrupted before an episode had finished: nothing was written", flush=True)
+                interval, found = interval_text(gap["ci95"], ".2f"), float(gap["gap"])
+                say(f"Generalization Gap (train - unseen): {gap['gap']:.2f} (95% interval {interval})")
+        if not self.results:
+            say("Interrupted before an episode had finished: nothing was written")
         elif self.file.problem is None:
-            print(f"{'Interrupted. ' if self._cut else ''}Results saved to: {self.file.path}", flush=True)
+            say(f"{'Interrupted. ' if self._cut else ''}Results saved to: {self.file.path}")
+        return found
 
     def film(self, path: Path, config: EnvConfig) -> None:
         """Play some more episodes into a video file, unless a signal came."""
@@ -200,7 +207,7 @@ class Evaluator:
             return
         count = write_video(path, self.frames(config))
         whole = "" if count < MAX_FRAMES else ", cut there"
-        print(f"Video saved to: {path} ({count / FPS:.0f} s{whole})", flush=True)
+        say(f"Video saved to: {path} ({count / FPS:.0f} s{whole})")
 
     def frames(self, config: EnvConfig) -> Iterator[Frame]:
         """Pictures of some episodes, which are not counted, as long as no signal comes."""
@@ -212,11 +219,11 @@ class Evaluator:
                     self._cut = True
                     return
 
-    def exit_code(self) -> int:
-        """0, or the code of a signal; results that were printed but could not be written raise ResourceError."""
+    def signal(self) -> int | None:
+        """The signal that ended it early; results that were printed but could not be written raise ResourceError."""
         if self.file.problem:
             problem = f"{self.file.problem}; --output FILE writes the results elsewhere"
             if not self._cut:
                 raise ResourceError(problem)
             warn(problem)
-        return self.stop.exit_code if self._cut else 0
+        return self.stop.signal if self._cut else None

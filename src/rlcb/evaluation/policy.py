@@ -11,18 +11,19 @@ from typing import Any
 from torch import Tensor, nn
 
 from rlcb.config.registry import MODES
-from rlcb.config.schema import EnvConfig
+from rlcb.config.schema import EnvConfig, TrainingConfig
 from rlcb.console import note, warn
 from rlcb.envs.base import EnvSpec
 from rlcb.envs.families import canonical_env_name, missing_mode, spec_of
 from rlcb.envs.own_code import load, module_of
 from rlcb.errors import CheckpointUnusable, RlcbError, UsageError
 from rlcb.files import sha256_of
-from rlcb.networks import make_network
+from rlcb.networks.policy import make_policy_network
 from rlcb.run.checkpoint import load_checkpoint, load_newest
 from rlcb.run.directory import LARGEST_CHECKPOINT, read_run
 
 BENCHMARKS = Path("benchmarks")  # where runs go unless told otherwise
+_POLICY_KEYS = ("network", "normalize_observations")  # a checkpoint of an earlier version need not have all
 _NAME = re.compile(rf"(?P<algorithm>[a-z0-9]+)_(?P<mode>{'|'.join(MODES)})_(?:final|step_\d+)\.pt")
 
 
@@ -35,7 +36,7 @@ class LoadedPolicy:
     algorithm: str
     mode: str
     env: EnvConfig
-    network: str
+    training: TrainingConfig  # of which the network matters
     env_steps: int
     weights: dict[str, Tensor]
 
@@ -96,7 +97,9 @@ def _read(path: Path, content: dict[str, Any]) -> LoadedPolicy:
         algorithm=meta["algorithm"],
         mode=mode,
         env=EnvConfig.model_validate(config["env"]),
-        network=config["training"]["network"],
+        training=TrainingConfig.model_validate(
+            {key: config["training"][key] for key in _POLICY_KEYS if key in config["training"]}
+        ),
         env_steps=meta["env_steps"],
         weights=content["policy"],
     )
@@ -116,7 +119,7 @@ def environment_for(trained: LoadedPolicy, name: str | None) -> tuple[EnvConfig,
         raise UsageError(f"--env: the run's distribution mode does not exist there: {problem}")
     found = spec_of(env)
     if env.name != trained.env.name and (expected := spec_of(trained.env)) != found:
-        words = [f"observations {shape_words(spec)}, {spec.num_actions} actions" for spec in (expected, found)]
+        words = [f"observations {shape_words(spec)}, {spec.action_words}" for spec in (expected, found)]
         raise CheckpointUnusable(
             f"{trained.path}: trained in {trained.env.name} ({words[0]}), does not fit {env.name} ({words[1]})"
         )
@@ -132,7 +135,7 @@ def shape_words(spec: EnvSpec) -> str:
 def build_policy(trained: LoadedPolicy, spec: EnvSpec, device: str) -> nn.Module:
     """The network with the checkpoint's weights."""
     try:
-        policy = make_network(trained.network, spec)
+        policy = make_policy_network(trained.training, spec)
         policy.load_state_dict(trained.weights)
     except (RlcbError, RuntimeError, TypeError, AttributeError) as error:
         reason = " ".join(str(error).split())[:200]

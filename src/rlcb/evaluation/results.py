@@ -3,6 +3,7 @@
 import math
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from operator import itemgetter
 from pathlib import Path
@@ -10,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rlcb.analysis.evaluations import Evaluation as LevelResults
+from rlcb.analysis.frames import frame
 from rlcb.analysis.statistics import student_interval, welch_error
 from rlcb.analysis.untrusted import number, read_object
 from rlcb.config.schema import EnvConfig
@@ -19,13 +22,61 @@ from rlcb.errors import ResourceError, UsageError
 from rlcb.evaluation.evaluate import Request
 from rlcb.files import write_json
 
-if TYPE_CHECKING:  # it imports torch
-    from rlcb.evaluation.play import Tally
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
-Evaluation = dict[str, Any]
+    from rlcb.evaluation.play import Tally  # it imports torch
+
+Evaluation = dict[str, Any]  # as the file has it
 Interval = tuple[float, float] | None
 SCHEMA = 1
 _NORMAL_95 = 1.959963984540054  # the normal distribution's 97.5 % point
+
+
+@dataclass(frozen=True)
+class EpisodeResults(LevelResults):
+    """The same with the episodes themselves, in the order of the environments that played them."""
+
+    seed: int
+    num_envs: int
+    seconds: float
+    fps: float
+    rewards: tuple[float, ...]
+    lengths: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """What a policy has achieved: an entry for each set of levels it was played on, which are also in `file`."""
+
+    checkpoint: Path
+    file: Path
+    results: tuple[EpisodeResults, ...]
+    generalization_gap: float | None  # train minus unseen, where both were played
+    signal: int | None  # that ended it early
+
+    @property
+    def mean_reward(self) -> float | None:
+        """That of the first set of levels; None if no episode was finished."""
+        return self.results[0].mean_reward if self.results else None
+
+    @property
+    def exit_code(self) -> int:
+        """0, or 128 + the number of the signal."""
+        return 128 + self.signal if self.signal else 0
+
+    def to_frame(self) -> "DataFrame":
+        """A pandas DataFrame with a row for each episode: levels, reward, length."""
+        parts = [(one.levels, *pair) for one in self.results for pair in zip(one.rewards, one.lengths, strict=True)]
+        levels, rewards, lengths = zip(*parts, strict=True) if parts else ((), (), ())
+        return frame({"levels": levels, "reward": rewards, "length": lengths})
+
+
+def as_results(evaluation: Evaluation) -> EpisodeResults:
+    """An evaluation as a record."""
+    found = {field.name: evaluation[field.name] for field in fields(EpisodeResults)}
+    found |= {"rewards": tuple(evaluation["rewards"]), "lengths": tuple(evaluation["lengths"])}
+    return EpisodeResults(**{**found, "distribution_mode": evaluation["distribution_mode"] or ""})
 
 
 def mean_interval(values: Sequence[float]) -> Interval:

@@ -141,6 +141,7 @@ class LearnerWorker:
         rollout, rewards, episodes = self._gather(order.tickets)
         update = self.learner.update(rollout, rewards, order.learning_rate)
         finish_update(self.learner, self.progress, update, self._setup.dumps)
+        self.learner.observe(rollout)
         if group.rank == 0:
             due = self.progress.updates % self.config.parallel.policy_update_frequency == 0
             self._publish(policy=due, snapshot=True)

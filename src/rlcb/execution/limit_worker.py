@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from rlcb.algorithms.returns import Batch
-from rlcb.envs.base import EnvSpec
+from rlcb.envs.base import Actions, EnvSpec
 from rlcb.execution.entry import WorkerContext
 from rlcb.execution.messages import LimitSetup, Measure, Started
 from rlcb.execution.worker import Worker
@@ -45,7 +45,7 @@ class SpeedMeter:
         self._rollout = make_rollout(steps, num_envs, spec)
         self._batch = made_up_batch(worker.learner, spec, setup.minibatch_items, setup.device)
         random = np.random.default_rng(setup.rank)
-        self._actions = cycle(random.integers(spec.num_actions, size=(_ACTIONS, num_envs), dtype=np.int64))
+        self._actions = cycle(random_actions(random, spec, num_envs))
         # A rollout takes one more pass of the policy than it has steps, for the value to bootstrap from.
         passes = 1 if isinstance(worker.collector, GpuCollector) else steps + 1
         acted = passes * num_envs * T / (T + 1)
@@ -94,6 +94,13 @@ class SpeedMeter:
         return time.perf_counter() - begun
 
 
+def random_actions(random: np.random.Generator, spec: EnvSpec, num_envs: int) -> list[Actions]:
+    """Actions for some steps, discrete ones evenly, continuous ones normally distributed."""
+    if spec.continuous:
+        return list(random.standard_normal((_ACTIONS, num_envs, spec.num_actions), np.float32))
+    return list(random.integers(spec.num_actions, size=(_ACTIONS, num_envs), dtype=np.int64))
+
+
 def _timed(work: Callable[[], None]) -> float:
     """The seconds that this work took the GPU and all before it."""
     begun = time.perf_counter()
@@ -112,7 +119,10 @@ def made_up_batch(learner: Learner, spec: EnvSpec, items: int, device: str) -> B
     shape = rollout.observations.shape
     seen = torch.randint(256, shape, generator=generator) if pictures else torch.randn(shape, generator=generator)
     rollout.observations.copy_(seen)
-    rollout.actions.copy_(torch.randint(spec.num_actions, rollout.actions.shape, generator=generator))
+    if spec.continuous:
+        rollout.actions.copy_(torch.randn(rollout.actions.shape, generator=generator))
+    else:
+        rollout.actions.copy_(torch.randint(spec.num_actions, rollout.actions.shape, generator=generator))
     rollout.log_probs.fill_(-math.log(spec.num_actions))
     rollout.values.zero_()
     rewards = torch.randn(rollout.rewards.shape, generator=generator).to(device)

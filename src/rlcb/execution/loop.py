@@ -92,6 +92,7 @@ def learn(worker: Worker, rollout: Rollout, learning_rate: float, dumps: Path) -
     update = worker.learner.update(rollout, rewards, learning_rate)
     learning = time.perf_counter() - started - (group.seconds.total - crossed)
     finish_update(worker.learner, worker.progress, update, dumps)
+    worker.learner.observe(rollout)
     seconds = {"env": collector.env_seconds, "acting": collector.acting_seconds, "learning": learning}
     return update, {**seconds, **crossing_seconds(group)}
 

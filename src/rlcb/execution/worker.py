@@ -24,7 +24,7 @@ from rlcb.gpu.device import prepare_gpu
 from rlcb.gpu.learner import GpuLearner
 from rlcb.gpu.memory import make_rollout_memory
 from rlcb.learner import Learner
-from rlcb.networks import make_network
+from rlcb.networks.policy import make_policy_network
 from rlcb.run.gpu_failures import is_gpu_failure
 from rlcb.run.state import Progress, SharedState, Start, WorkerState
 
@@ -166,7 +166,7 @@ def make_normalizer(config: Config, num_envs: int) -> RewardNormalizer:
 def make_policy(config: Config, spec: EnvSpec) -> nn.Module:
     """The network with the weights that this seed begins with, the same in every process and execution."""
     torch.manual_seed(int(np.random.SeedSequence(config.env.seed).generate_state(1)[0]))
-    return make_network(config.training.network, spec)
+    return make_policy_network(config.training, spec)
 
 
 def seeds(seed: int, *key: int) -> tuple[int, int, int]:

@@ -10,13 +10,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rlcb.envs.base import Step, refuse_infinite
+from rlcb.envs.base import Actions, Step, refuse_infinite
 from rlcb.envs.episodes import Episode, EpisodeCounter
 from rlcb.envs.groups import EnvGroup, EnvGroups
 from rlcb.gpu.device import distinct_writes
 from rlcb.gpu.graph import Graph
 from rlcb.gpu.memory import RolloutMemory, pinned, registered
 from rlcb.networks.computation import Computation
+from rlcb.networks.distributions import draw, fill_noise
 from rlcb.rollout import Rollout
 
 
@@ -45,9 +46,9 @@ class GpuCollector:
         T, B = memory.rewards.shape
         self._rewards, self._truncation_value = (pinned((T, B), torch.float32, device) for _ in range(2))
         self._dones = pinned((T, B), torch.bool, device)
-        races = torch.ones((T + 1, B, env.spec.num_actions), device=memory.values.device)
-        self._races = races[:T]
-        self._groups = [_ActingGroup(group, policy, memory, races, recorded) for group in env.groups]
+        noise = torch.ones((T + 1, B, env.spec.num_actions), device=memory.values.device)
+        self._noise = noise[:T]
+        self._groups = [_ActingGroup(group, policy, memory, noise, recorded) for group in env.groups]
 
     @property
     def observation(self) -> NDArray[Any]:
@@ -70,7 +71,7 @@ class GpuCollector:
         """Act for T steps, into the memory that learning reads; `into`: copy the rollout there, too."""
         self.env_seconds = self.acting_seconds = 0.0
         self.policy.refresh()
-        self._races.exponential_(generator=self.generator)
+        fill_noise(self._noise, self.env.spec.continuous, self.generator)
         self._truncation_value.zero_()
         truncated: list[tuple[int, int, NDArray[Any]]] = []
         T = len(self._rewards)
@@ -121,33 +122,32 @@ class GpuCollector:
             self._truncation_value[list(steps), list(envs)] = self.policy.network(batch)[1].cpu()
 
 
-def draw(logits: Tensor, races: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
-    """Actions [B] and their log-probabilities, from logits [B, A] and the races [T+1, B, A] of step t [1]."""
-    log_policy = torch.log_softmax(logits, dim=1)
-    actions = torch.argmax(log_policy.exp() / races.index_select(0, t).squeeze(0), dim=1)
-    return actions, log_policy.gather(1, actions.unsqueeze(1)).squeeze(1)
+def draw_at(outputs: Tensor, noise: Tensor, t: Tensor, continuous: bool) -> tuple[Tensor, Tensor]:
+    """Actions [B, …] and their log-probabilities, from a policy's outputs and the noise [T+1, B, …] of step t [1]."""
+    return draw(outputs, noise.index_select(0, t).squeeze(0), continuous)
 
 
 class _ActingGroup:
     """A group of environments and the operations that act for it."""
 
-    def __init__(self, envs: EnvGroup, policy: Computation, memory: RolloutMemory, races: Tensor, recorded: bool):
-        """`races` [T+1, B, A]: exponential variables, of which the smallest in relation to its probability wins."""
+    def __init__(self, envs: EnvGroup, policy: Computation, memory: RolloutMemory, noise: Tensor, recorded: bool):
+        """`noise` [T+1, B, …]: the random numbers that actions are drawn with."""
         self.envs, self._policy, mine, device = envs, policy, envs.columns, memory.values.device
         self._seen = registered(envs.memory, device.type)
         self._observations = torch.zeros_like(self._seen, device=device)
-        self._drawn = pinned((len(self._seen),), torch.int64, device.type)
-        self._numbers = self._drawn.numpy()
+        self._continuous = envs.env.spec.continuous
+        self._drawn = pinned((len(self._seen), *envs.env.spec.action_shape), memory.actions.dtype, device.type)
+        self._numbers: Actions = self._drawn.numpy()
         self._done = torch.cuda.Event() if device.type == "cuda" else None  # type: ignore[no-untyped-call]
         self.step_number = torch.zeros(1, dtype=torch.int64, device=device)
-        self._races = races[:, mine]
+        self._noise = noise[:, mine]
         self._places = [
             tensor[:, mine] for tensor in (memory.observations, memory.actions, memory.log_probs, memory.values)
         ]
-        self._draw = torch.compile(draw, dynamic=False) if policy.compiled else draw
+        self._draw = torch.compile(draw_at, dynamic=False) if policy.compiled else draw_at
         self.act = Graph(self._act, recorded, changes=[self.step_number])
 
-    def drawn(self) -> NDArray[np.int64]:
+    def drawn(self) -> Actions:
         """Wait for the actions."""
         if self._done is not None:
             self._done.record()
@@ -158,8 +158,8 @@ class _ActingGroup:
     def _act(self) -> None:
         """Draw an action for each env, put everything that learning needs into the rollout and count the step."""
         seen, t = self._observations.copy_(self._seen, non_blocking=True), self.step_number
-        logits, values = self._policy.act(seen)
-        actions, log_probs = self._draw(logits, self._races, t)
+        outputs, values = self._policy.act(seen)
+        actions, log_probs = self._draw(outputs, self._noise, t, self._continuous)
         self._drawn.copy_(actions, non_blocking=True)
         with distinct_writes():
             for place, new in zip(self._places, (seen, actions, log_probs, values), strict=True):

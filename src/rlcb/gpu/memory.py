@@ -33,8 +33,8 @@ class RolloutMemory:
     """A rollout on a device with one more entry for every step, so that all tensors are written in the same way."""
 
     observations: Tensor  # [T+1, B, …]
-    actions: Tensor  # [T+1, B], as all that follow
-    log_probs: Tensor
+    actions: Tensor  # [T+1, B, …]
+    log_probs: Tensor  # [T+1, B], as the next
     values: Tensor
     rewards: Tensor  # [T, B]: those to learn from; as the two that follow
     dones: Tensor
@@ -69,6 +69,6 @@ class RolloutMemory:
 def make_rollout_memory(n_steps: int, num_envs: int, spec: EnvSpec, device: str) -> RolloutMemory:
     """A rollout's memory on a device."""
     tensors = vars(make_rollout(n_steps, num_envs, spec, "meta"))
-    for name in ("actions", "log_probs"):
-        tensors[name] = tensors["values"].to(tensors[name].dtype)
+    longer = vars(make_rollout(n_steps + 1, num_envs, spec, "meta"))
+    tensors |= {name: longer[name] for name in ("actions", "log_probs")}
     return RolloutMemory(**{name: torch.zeros_like(tensor, device=device) for name, tensor in tensors.items()})

@@ -12,7 +12,7 @@ from rlcb.config.plan import Plan, make_plan
 from rlcb.config.precision import with_precision
 from rlcb.config.registry import ALGORITHMS
 from rlcb.config.schema import Config
-from rlcb.console import note, warn
+from rlcb.console import note, say, warn
 from rlcb.disturbance.verdict import AGAIN, Disturbance
 from rlcb.envs.own_code import permitted_flags
 from rlcb.errors import ResourceError, UsageError
@@ -43,7 +43,7 @@ def show_limits(config: Config, mode: str, rounds: int, seconds: float, accept_d
             f"--cluster {config.parallel.cluster}: limits are measured on this machine alone; leave it out"
         )
     config, plan = make_plan(with_precision(config, mode), mode)
-    print(f"Measuring {_words(config, plan, mode)}: {rounds} × {seconds:g} s of each part", flush=True)
+    say(f"Measuring {_words(config, plan, mode)}: {rounds} × {seconds:g} s of each part")
     timeout = _TIMEOUT + 6 * rounds * seconds
     (low, limit, high), disturbance = _measured(config, plan, rounds, seconds, timeout)
     if disturbance.disturbed and not accept_disturbed:
@@ -51,7 +51,7 @@ def show_limits(config: Config, mode: str, rounds: int, seconds: float, accept_d
         (low, limit, high), disturbance = _measured(config, plan, rounds, seconds, timeout)
     for title, unit, field in _SHOWN:
         lowest, middle, highest = (getattr(one, field) for one in (low, limit, high))
-        print(f"{title}: {middle:,.0f} {unit} ({lowest:,.0f} to {highest:,.0f})", flush=True)
+        say(f"{title}: {middle:,.0f} {unit} ({lowest:,.0f} to {highest:,.0f})")
     if disturbance.disturbed and not accept_disturbed:
         raise ResourceError(f"disturbed: {disturbance.words}; nothing is stored; {AGAIN}")
     if disturbance.disturbed:
@@ -59,7 +59,7 @@ def show_limits(config: Config, mode: str, rounds: int, seconds: float, accept_d
     if high.fps > _UNSTEADY * low.fps:
         note("the rounds differ much: something else uses this machine; measure again when nothing does")
     try:
-        print(f"Stored: {store(key_of(config, plan, mode), limit)}", flush=True)
+        say(f"Stored: {store(key_of(config, plan, mode), limit)}")
     except ResourceError as error:
         warn(f"not stored: {error}")
     return 0
@@ -115,7 +115,7 @@ def _known_or_measured(
     limit = find(key)
     if limit is not None or not long_enough or stop():
         return limit
-    print("Measuring what this machine could reach, some seconds …", flush=True)
+    say("Measuring what this machine could reach, some seconds …")
     rounds, seconds, timeout = _ROUNDS_AFTER_A_RUN, _SECONDS_AFTER_A_RUN, _TIMEOUT_AFTER_A_RUN
     (_, limit, _), disturbance = _measured(config, plan, rounds, seconds, timeout, stop)
     if disturbance.disturbed:

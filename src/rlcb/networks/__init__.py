@@ -1,6 +1,7 @@
 """Policies with a value head. Every module here is a network, named after its file, but for those in `_NO_NETWORKS`.
 
-Its function `make(spec)` builds an nn.Module that maps observations [B, …] to logits [B, A] and values [B].
+Its function `make(spec)` builds an nn.Module that maps observations [B, …] to values [B] and logits [B, A], or for
+continuous actions the means [B, D]: `spec.num_actions` is how many. `policy` adds what is not a network's concern.
 """
 
 from importlib import import_module
@@ -12,7 +13,7 @@ if TYPE_CHECKING:  # the configuration needs the names, and `--help` must not wa
 
     from rlcb.envs.base import EnvSpec
 
-_NO_NETWORKS = ("layers", "computation", "kept_layers", "own", "pooling")
+_NO_NETWORKS = ("layers", "computation", "kept_layers", "own", "pooling", "distributions", "policy")
 NAMES = tuple(sorted(module.name for module in iter_modules(__path__) if module.name not in _NO_NETWORKS))
 
 

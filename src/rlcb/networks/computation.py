@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from rlcb.networks.kept_layers import KeepingLayers, KeptLayers, UsingKeptLayers
-from rlcb.networks.layers import OutputLayer
+from rlcb.networks.layers import FP32_MODULES
 
-Outputs = tuple[Tensor, Tensor]  # logits [B, A] and values [B], both fp32
+Outputs = tuple[Tensor, Tensor]  # the policy's outputs (logits [B, A]) and values [B], both fp32
 _MOST_THREADS = 4  # of Python: with more, they wait for the interpreter's lock
 One = TypeVar("One")
 Other = TypeVar("Other")
@@ -22,7 +22,8 @@ class Computation:
     """The policy itself in fp32, or a copy of it whose inner layers are bf16; weights, logits and values stay fp32.
 
     The copy's bf16 weights are converted from the policy's, once for each of its states: `refresh` does it. Layers that
-    give logits and values are the policy's own. Gradients are taken at `parameters`, in the order of the policy's.
+    give logits and values are the policy's own. Gradients are taken at `parameters`: those of the policy that gradients
+    move, in their order.
     """
 
     def __init__(self, policy: nn.Module, precision: str = "fp32", keeps_layers: bool = False, compiled: bool = False):
@@ -38,7 +39,7 @@ class Computation:
             found = [(mine, original) for mine, original in pairs if mine is not original]
             self._converted = [mine for mine, _ in found]
             self._originals = [original for _, original in found]
-        self.parameters = list(self.network.parameters())
+        self.parameters = [parameter for parameter in self.network.parameters() if parameter.requires_grad]
         self.compiled = compiled
         # What computes the network's outputs; whoever has a faster way may put it here.
         self.compute: Callable[[Tensor], Outputs] = self.network
@@ -112,11 +113,11 @@ class Computation:
 
 def _with_bf16_layers(policy: nn.Module) -> nn.Module:
     """A copy whose layers are bf16, but for those of the outputs, which it shares with the policy."""
-    outputs = [module for module in policy.modules() if isinstance(module, OutputLayer)]
-    shared = {id(parameter): parameter for module in outputs for parameter in module.parameters()}
+    outputs = [module for module in policy.modules() if isinstance(module, FP32_MODULES)]
+    shared = {id(parameter): parameter for module in outputs for parameter in module.parameters(recurse=False)}
     network = copy.deepcopy(policy, dict(shared))
     for module in network.modules():
-        if isinstance(module, OutputLayer):
+        if isinstance(module, FP32_MODULES):
             continue
         for parameter in module.parameters(recurse=False):
             # Convolutions take channels_last weights as they are; any others they would reorder at every call.

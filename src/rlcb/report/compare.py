@@ -2,13 +2,15 @@
 
 import shlex
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from rlcb.analysis.comparison import compare
+from rlcb.analysis.frames import facts_of
 from rlcb.analysis.game_text import STATISTICS, TITLES, improvement_verdict
-from rlcb.analysis.load import load_runs
+from rlcb.analysis.load import Warn, load_runs
 from rlcb.analysis.metrics import METRIC, METRICS
 from rlcb.analysis.plots import COLOURS, MOST_CURVES, as_image, figure_four_panels
 from rlcb.analysis.records import Comparison
@@ -16,7 +18,7 @@ from rlcb.analysis.run import Run
 from rlcb.analysis.statistics import Interval
 from rlcb.analysis.text import MEASURES
 from rlcb.analysis.untrusted import plain
-from rlcb.console import warn
+from rlcb.console import say, warn
 from rlcb.errors import ResourceError
 from rlcb.files import write_json, write_whole
 from rlcb.report.csv_text import csv_text
@@ -29,8 +31,47 @@ _MOST_SHOWN = 4  # games with tables of their own on the screen
 _MOST_LISTED = 4  # pictures of sets, each with a line of its own
 
 
+@dataclass(frozen=True, eq=False)
+class Compared:
+    """A comparison, and what was written of it."""
+
+    comparison: Comparison
+    left_out: tuple[str, ...]  # what could not be read, a line each
+    files: tuple[Path, ...]  # the page last; none where nothing was to be written
+
+    @property
+    def report(self) -> Path | None:
+        """The page, report.html."""
+        return self.files[-1] if self.files else None
+
+    @property
+    def verdict(self) -> str:
+        """What the comparison shows, in words."""
+        return self.comparison.verdict
+
+    def to_dict(self) -> dict[str, Any]:
+        """The content of comparison.json."""
+        return self.comparison.to_dict()
+
+    def __str__(self) -> str:
+        return comparison_text(self.comparison)
+
+    def __repr__(self) -> str:
+        return f"<Compared: {self.verdict}>"
+
+
 def compare_any(paths: Sequence[Path], output: Path, threshold: float | None, seed: int) -> int:
     """`rlcb compare`: any number of runs."""
+    found = compare_runs(paths, output, threshold, seed, warn)
+    *files, page = found.files
+    say(comparison_text(found.comparison, brief=True), *_written(files), f"Report: {page}")
+    return 0
+
+
+def compare_runs(
+    named: Sequence[Path | Run], output: Path | None, threshold: float | None, seed: int, warn: Warn
+) -> Compared:
+    """Compare runs that were read already, and those in directories and folders; write the result, unless to None."""
     unread: list[str] = []
 
     def warn_and_keep(text: str) -> None:
@@ -38,15 +79,20 @@ def compare_any(paths: Sequence[Path], output: Path, threshold: float | None, se
         if text.startswith("left out"):
             unread.append(plain(text))
 
-    runs = load_runs(paths, warn_and_keep)
-    make_folder(output)
+    runs = [one for one in named if isinstance(one, Run)]
+    paths = [one for one in named if not isinstance(one, Run)]
+    runs += load_runs(paths, warn_and_keep) if paths or not runs else []
+    if output:
+        make_folder(output)
     comparison = compare(runs, seed=seed, threshold=threshold)
+    if output is None:
+        return Compared(comparison, tuple(unread), ())
     options = ["--output", str(output), "--seed", str(seed)]
     options += [] if threshold is None else ["--reward-threshold", f"{threshold:g}"]
-    command = shlex.join(["rlcb", "compare", *map(str, paths), *options])
-    *files, page = write_comparison(comparison, output, Origin(runs, unread, command, datetime.now().astimezone()))
-    print(comparison_text(comparison, brief=True), *_written(files), f"Report: {page}", sep="\n", flush=True)
-    return 0
+    places = [str(one.path if isinstance(one, Run) else one) for one in named]
+    command = shlex.join(["rlcb", "compare", *places, *options])
+    files = write_comparison(comparison, output, Origin(runs, unread, command, datetime.now().astimezone()))
+    return Compared(comparison, tuple(unread), tuple(files))
 
 
 def _written(files: Sequence[Path]) -> list[str]:
@@ -133,21 +179,7 @@ def runs_csv(comparison: Comparison, runs: Sequence[Run]) -> str:
     for run in runs:
         order, label = places.get(run.name, (0, run.label))
         policy = comparison.sets[order - 1].evaluation_policy if order else "sampled"
-        row: dict[str, Any] = {"run": run.name, "set": order or "", "group": label}
-        row |= {
-            "algorithm": run.algorithm,
-            "mode": run.mode,
-            "variant": run.variant,
-            "env": run.env,
-            "levels": run.task.levels,
-        }
-        row |= {"seed": run.seed, "status": run.status, "reason": run.reason, **vars(run.metrics)}
-        row |= {"memory_measure": run.memory_measure, "machine": run.task.machine, "cores": run.cores}
-        row |= {"jobs_beside": run.jobs_beside, **vars(run.disturbance)}
-        for levels in ("train", "unseen"):
-            played = run.evaluations.find(run.env, levels, policy)
-            row[f"evaluation_{levels}"] = played.mean_reward if played else None
-        rows.append({**row, "problems": "; ".join(run.problems)})
+        rows.append({"run": run.name, "set": order or "", "group": label, **facts_of(run, policy)})
     return _csv(rows)
 
 

@@ -20,14 +20,14 @@ from rlcb.envs.own_code import import_named
 from rlcb.errors import NotPermitted, UsageError
 from rlcb.hardware import package_version
 from rlcb.learner import MOMENTS
-from rlcb.networks import make_network
+from rlcb.networks.policy import make_policy_network
 from rlcb.run.archive import TensorHeader
 
 FORMAT = 1
 _GPU_GENERATOR = (16,)  # the shape of a GPU's random generator: its seed and its offset, 8 bytes each
 _STATE_BYTES = 2**20  # most bytes of an environment's state at the start of an episode …
 _STATE_FACTOR = 16  # … beside so many times its family's usual size …
-_STATE_BYTES_PER_STEP = 16  # … and for each of its steps: Gymnasium's hold all actions since the episode began
+_STATE_BYTES_PER_STEP = 16  # … and for each number of its actions: Gymnasium's hold all since the episode began
 
 
 class Unfit(Exception):
@@ -118,6 +118,7 @@ class _SavedTraining(_Record):
     model_config = ConfigDict(extra="ignore")
 
     network: str
+    normalize_observations: bool = False
     optimizer: str | None = None  # the algorithm's own, where it is not a setting
 
 
@@ -144,14 +145,14 @@ def check_content(content: Any, config: Config | None) -> EnvSpec:
         if problem := missing_mode(env):
             raise Unfit(f"trained on something that does not exist: {problem}")
         spec = spec_of(env)
-        shapes = _network_shapes(training.network, spec)
+        shapes = _network_shapes(training, spec)
     except NotPermitted:
         raise  # nothing is wrong with the checkpoint
     except UsageError as error:
         raise Unfit(str(error)) from None
     _check_counts(checked, env.num_envs)
     _check_weights(checked, shapes, training.optimizer)
-    _check_states(checked, env)
+    _check_states(checked, env, spec)
     return spec
 
 
@@ -211,10 +212,10 @@ def _saved_config(meta: Meta) -> tuple[EnvConfig, TrainingConfig]:
         raise Unfit("its configuration cannot be read: no valid JSON") from None
 
 
-def _network_shapes(network: str, spec: EnvSpec) -> dict[str, tuple[int, ...]]:
+def _network_shapes(training: TrainingConfig, spec: EnvSpec) -> dict[str, tuple[int, ...]]:
     """The shapes of a network's weights by their names, without the weights."""
     with torch.device("meta"):
-        return {name: tuple(tensor.shape) for name, tensor in make_network(network, spec).state_dict().items()}
+        return {name: tuple(tensor.shape) for name, tensor in make_policy_network(training, spec).state_dict().items()}
 
 
 def _check_counts(content: _Content, num_envs: int) -> None:
@@ -252,7 +253,7 @@ def _check_tensors(place: str, found: _Tensors, shapes: dict[str, tuple[int, ...
             raise Unfit(f"does not fit: {place}.{name} is {there}, must be float32 of shape {shape}")
 
 
-def _check_states(content: _Content, env: EnvConfig) -> None:
+def _check_states(content: _Content, env: EnvConfig, spec: EnvSpec) -> None:
     """States of environments and of random generators are bytes, not more of them than there can be."""
     generator = tuple(torch.Generator().get_state().shape)
     for number, worker in enumerate(content.workers):
@@ -260,7 +261,8 @@ def _check_states(content: _Content, env: EnvConfig) -> None:
             shapes = (generator, _GPU_GENERATOR) if name == "acting" else (generator,)
             if header.dtype != torch.uint8 or header.shape not in shapes:
                 raise Unfit(f"workers.{number}.{name} is not the state of a random generator")
-    most = _STATE_BYTES + _STATE_BYTES_PER_STEP * content.progress.env_steps // env.num_envs
+    per_step = _STATE_BYTES_PER_STEP * math.prod(spec.action_shape)
+    most = _STATE_BYTES + per_step * content.progress.env_steps // env.num_envs
     most += _STATE_FACTOR * family_of(env.name).state_bytes
     for number, header in enumerate(content.envs):
         if header.dtype != torch.uint8 or len(header.shape) != 1 or header.size > most:

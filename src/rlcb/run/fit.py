@@ -20,7 +20,8 @@ class Fit:
     def words(self) -> str:
         """The environment's spaces, for people."""
         shape = " × ".join(map(str, self.spec.observation_shape))
-        return f"{shape} {self.spec.observation_dtype} in, {self.spec.num_actions} actions out"
+        actions = f"{self.spec.num_actions} {'continuous ' if self.spec.continuous else ''}actions"
+        return f"{shape} {self.spec.observation_dtype} in, {actions} out"
 
 
 def check_fit(config: Config) -> Fit:
@@ -33,12 +34,14 @@ def check_fit(config: Config) -> Fit:
             "not exactly; let all that is random in it come from self.np_random"
         )
     name = config.training.network
-    if name != "auto":
+    if name != "auto" or config.training.normalize_observations:
         import torch
 
         from rlcb.networks import make_network
+        from rlcb.networks.policy import make_policy_network
 
         with torch.device("meta"):  # the shapes suffice
+            make_policy_network(config.training, fit.spec)
             network = make_network(name, fit.spec)
         if module_of(name):
             from rlcb.networks.own import check_outputs

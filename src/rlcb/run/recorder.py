@@ -1,5 +1,6 @@
 """Turns workers' reports into what a run leaves behind: lines, metrics, checkpoints, summaries."""
 
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime
 from types import TracebackType
@@ -7,7 +8,7 @@ from typing import TYPE_CHECKING, Self
 
 from rlcb.config.plan import Plan
 from rlcb.config.schema import Config
-from rlcb.console import Console, note, warn
+from rlcb.console import Console, note, say, warn
 from rlcb.disturbance.meter import DisturbanceMeter
 from rlcb.disturbance.verdict import as_columns
 from rlcb.envs.episodes import EpisodeStatistics
@@ -30,9 +31,17 @@ if TYPE_CHECKING:
 class Recorder:
     """Owns the run directory's files while a run goes on; one per run, wherever the workers are."""
 
-    def __init__(self, run: RunDirectory, config: Config, plan: Plan, pool: "WorkerPool | None" = None):
-        """`pool`: where the workers run, if they are not this process itself."""
+    def __init__(
+        self,
+        run: RunDirectory,
+        config: Config,
+        plan: Plan,
+        pool: "WorkerPool | None" = None,
+        on_update: Callable[[Metrics], None] | None = None,
+    ):
+        """`pool`: where the workers run, if they are not this process itself; `on_update` gets each update's line."""
         self.run, self.config, self._plan, self._pool = run, config, plan, pool
+        self._on_update = on_update
         self.episodes = EpisodeStatistics(config.env.num_envs)
         self.seconds, self.worker_restarts = 0.0, 0
         self.ending: str | None = None  # how the run ended, once it has
@@ -110,6 +119,8 @@ class Recorder:
             warn(f"update {metrics['update']}: {first.skipped_steps} optimizer steps left out as not finite")
         self._lines.show(metrics, first.fraction)
         self.console.progress(first.fraction, f"{metrics['time/fps']:,.0f} FPS")
+        if self._on_update:
+            self._on_update(metrics)
 
     def _metrics(self, reports: list[UpdateReport], steps: int) -> Metrics:
         """The line of one update, under the names that docs/metrics.md explains; times are means over the workers."""
@@ -158,7 +169,7 @@ class Recorder:
 
     def show_summary(self, outcome: Outcome) -> None:
         """Print the summary, from an outcome that may know more than the one that `finish` wrote."""
-        print(summary_block(self.run, write_summaries(self.run, self.config, outcome), outcome), flush=True)
+        say(summary_block(self.run, write_summaries(self.run, self.config, outcome), outcome))
 
     def _write_columns(self) -> None:
         write_columns(self._writer.path, self.run.path / "metrics.json")

@@ -1,6 +1,7 @@
 """What a training command asks for: a new run, or with `--resume` the one in a directory, whose settings stay."""
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from rlcb.config.load import build_config, default_output
 from rlcb.config.named import default_file, note_unused
 from rlcb.config.registry import ALGORITHMS, CLUSTER_KEYS, RESUMABLE_KEYS
 from rlcb.config.schema import Config, ParallelConfig, fields
-from rlcb.console import note
+from rlcb.console import note, say
 from rlcb.errors import CheckpointUnusable, UsageError
 from rlcb.run.directory import checkpoints_of, read_run, refuse_locked
 from rlcb.run.ending import ending_of
@@ -32,6 +33,7 @@ class Request:
     resume: Path | None = None
     dry_run: bool = False
     resume_auto: bool = False  # resume the run in the output directory if there is one, else start it
+    on_update: Callable[[dict[str, Any]], object] | None = None  # takes the metrics of each update; False: stop
 
 
 # New runs
@@ -123,8 +125,8 @@ def _resumed_config(request: Request, path: Path) -> tuple[Config, str]:
 # --resume auto
 
 
-def decide_resume(request: Request) -> Request | None:
-    """What `--resume auto` means for the directory as it is: start, or go on; None: the run there is finished."""
+def decide_resume(request: Request) -> Request | Path:
+    """What `--resume auto` means for the directory as it is: start, or go on; a path: the run there is finished."""
     wanted, mode = requested_config(request)
     path = request.output_dir or default_output(wanted.algorithm, mode)
     refuse_locked(path)
@@ -142,8 +144,8 @@ def decide_resume(request: Request) -> Request | None:
     ending = ending_of(path)
     if ending and ending.reaches(config.training) and any(file.name.endswith("_final.pt") for file in saved):
         length = f"{ending.env_steps:,} steps in {ending.hours:.2f} hours"
-        print(f"Finished already: the run in {path} has {length}; nothing is left to do", flush=True)
-        return None
+        say(f"Finished already: the run in {path} has {length}; nothing is left to do")
+        return path
     return asked
 
 

@@ -39,6 +39,7 @@ from rlcb.suite.work import Work
 if TYPE_CHECKING:
     from rlcb.suite.cluster import Cluster
 
+ANSWER = "every run under way finishes its update and saves, then the suite stops"  # to a signal
 _CLUSTER_ATTEMPTS = 3  # Ray may end the process that uses it, for instance when one of its calls fails
 
 
@@ -49,14 +50,16 @@ def benchmark(
     jobs: int | str | None = None,
     dry_run: bool = False,
     repeat_disturbed: bool = False,
+    *,
+    stop: StopRequest,
 ) -> int:
     """Do what is not done yet of a suite; returns the exit code. Without file and flags it continues the stored one.
 
+    `stop`: what signals mean meanwhile.
     `jobs`: how many runs train at a time: a number, auto, or None for what is usual for such a suite.
     `dry_run`: print what would be done, after all that could refuse it; nothing is started, measured or written.
     `repeat_disturbed`: move finished runs aside that other programs disturbed, so that they are done again.
     """
-    stop = StopRequest("every run under way finishes its update and saves, then the suite stops")
     stop.install()
     where = {key: flags[key][1] for key in WHERE if key in flags}
     is_continued = has_plan(output) and file is None and set(flags) <= {*WHERE, IMPORTS}
@@ -68,7 +71,7 @@ def benchmark(
         )
     again = f"rlcb benchmark --output-dir {output}{permitted_flags()}" + (f" --jobs {jobs}" if jobs else "")
 
-    def work() -> int:
+    def work(stop: StopRequest) -> int:
         if dry_run:
             suite = _planned(output, _chosen(output, wanted, where))
             return _print_plan(output, suite, stop, jobs, repeat_disturbed)
@@ -78,12 +81,16 @@ def benchmark(
 
     cluster = where["cluster"] if "cluster" in where else (wanted or stored(output)).settings.cluster
     if cluster in (None, "local"):
-        return work()
+        return work(stop)
     from rlcb.cluster.connect import guarded
-    from rlcb.flags import answered
+
+    def connected_work() -> int:
+        own = StopRequest(ANSWER)  # this is a process of its own
+        own.install()
+        return work(own)
 
     for _ in range(_CLUSTER_ATTEMPTS):  # the suite goes on where it was
-        code = guarded(lambda: answered("rlcb benchmark", work, prints_result=dry_run))
+        code = guarded(connected_work)
         if code is not None:
             return code
         warn("Ray ended the process that was connected to the cluster")

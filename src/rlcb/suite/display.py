@@ -1,11 +1,10 @@
 """What a suite shows while it works: lines, and on a terminal a bar below them."""
 
-import sys
 from collections.abc import Sequence
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from rlcb.console import Screen
+from rlcb.console import Screen, on_terminal
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -19,7 +18,7 @@ class Display(Screen):
 
     def __init__(self, console: "Console | None" = None):
         self._area = None
-        if console or sys.stdout.isatty():
+        if console or on_terminal():
             from rich.live import Live
 
             self._area = Live(console=console, auto_refresh=False, transient=True)

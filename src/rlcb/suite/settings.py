@@ -33,7 +33,7 @@ from rlcb.suite.keys import (
     refuse_same,
     where_of,
 )
-from rlcb.train import check_cluster, check_hardware
+from rlcb.training import check_cluster, check_hardware
 
 IMPORTS = "imports"  # the key with modules of the user's own; a command that continues a suite permits them anew
 WHERE = ("cluster", "insecure")  # keys that say where runs train, which may change when a suite is continued

@@ -1,8 +1,9 @@
-"""From flags to a running training: configuration, checks, plan, run directory, execution."""
+"""From a request to a running training: configuration, checks, plan, run directory, execution."""
 
 import contextlib
 import time
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,7 +16,7 @@ from rlcb.config.plan import Plan, make_plan
 from rlcb.config.precision import with_precision
 from rlcb.config.registry import ALGORITHMS
 from rlcb.config.schema import Config
-from rlcb.console import note, warn
+from rlcb.console import note, say, warn
 from rlcb.envs.own_code import permitted_flags
 from rlcb.errors import ResourceError, RlcbError, UsageError, WorkersLost
 from rlcb.hardware import cuda_problem, describe_gpus, package_version, prepare_process, resolve_device
@@ -27,6 +28,7 @@ from rlcb.run.directory import (
 )
 from rlcb.run.fit import Fit, check_fit
 from rlcb.run.gpu_failures import gpu_failures, less_memory
+from rlcb.run.history import Metrics
 from rlcb.run.metrics import INSTALL_TENSORBOARD, want_tensorboard
 from rlcb.run.request import Request, decide_resume, requested_config, settings_file
 from rlcb.run.space import check_space, checkpoint_bytes
@@ -39,14 +41,26 @@ if TYPE_CHECKING:  # it imports torch and Ray
 _CLUSTER_ATTEMPTS = 3  # Ray may end the process that starts it, for instance when one of its calls fails
 
 
-def train(request: Request) -> int:
-    """Check everything that can be checked, then train, or with `dry_run` print the plan; returns the exit code."""
-    stop = StopRequest()
+@dataclass(frozen=True)
+class Trained:
+    """Where a run is, and what stopped it before its end: a signal, 0 for the program that called; None: nothing."""
+
+    path: Path
+    signal: int | None = None
+
+    @property
+    def exit_code(self) -> int:
+        """0, or 128 + the signal's number."""
+        return 128 + self.signal if self.signal else 0
+
+
+def train(request: Request, stop: StopRequest) -> Trained:
+    """Check everything that can be checked, then train, or with `dry_run` print the plan; `stop`: what signals mean."""
     stop.install()
     if request.resume_auto:
         decided = decide_resume(request)
-        if decided is None:
-            return 0
+        if isinstance(decided, Path):
+            return Trained(decided)
         request = decided
     config, mode = requested_config(request)
     path = request.resume or request.output_dir or default_output(config.algorithm, mode)
@@ -62,13 +76,23 @@ def train(request: Request) -> int:
         note(words)
     if request.dry_run:
         file = settings_file(request, config.algorithm, mode)
-        return print_plan(path, config, mode, resume=request.resume is not None, file=file)
+        print_plan(path, config, mode, resume=request.resume is not None, file=file)
+        return Trained(path)
     if cluster is None:
-        return _run(request, path, config, mode, stop)
+        return Trained(path, _run(request, path, config, mode, stop))
+    return Trained(path, _run_on_cluster(request, path, config, mode, cluster))
+
+
+def _run_on_cluster(request: Request, path: Path, config: Config, mode: str, cluster: str) -> int | None:
+    """`_run` in a process of its own, which is connected to the cluster."""
     from rlcb.cluster.connect import guarded, prepare
-    from rlcb.flags import answered
+
+    if request.on_update:
+        raise UsageError("on_update: not with a cluster, whose run has a process of its own; read its metrics.jsonl")
 
     def work() -> int:
+        stop = StopRequest()
+        stop.install()
         placed = with_device(config, mode)  # here: CUDA that was used before a fork cannot be used after it
         address = prepare(cluster, config.parallel.insecure)
         prepare_process(1)  # other processes learn
@@ -76,13 +100,14 @@ def train(request: Request) -> int:
 
         with joined(placed, address) as pool:
             stop.install()  # again: should Ray have replaced the signal handlers or caught what they raise
-            return _run(request, path, placed, mode, stop, pool)
+            _run(request, path, placed, mode, stop, pool)
+            return stop.exit_code
 
     begun = time.time()
     for attempt in range(1, _CLUSTER_ATTEMPTS + 1):
-        code = guarded(lambda: answered(request.prog, work))
+        code = guarded(work)
         if code is not None:
-            return code
+            return code - 128 if code > 128 else None
         if request.resume or (path.exists() and path.stat().st_ctime >= begun):
             raise WorkersLost(
                 f"this machine's part of the cluster is gone; go on with --resume {path}{permitted_flags()}"
@@ -161,8 +186,11 @@ def with_device(config: Config, mode: str) -> Config:
 
 def _run(
     request: Request, path: Path, config: Config, mode: str, stop: StopRequest, pool: "RayPool | None" = None
-) -> int:
-    """Decide what is left to decide, make or open the run's directory and train; `pool`: the cluster's workers."""
+) -> int | None:
+    """Decide what is left to decide, make or open the run's directory and train; returns the signal that stopped it.
+
+    `pool`: the cluster's workers.
+    """
     config, plan = make_plan(with_precision(config, mode), mode, pool)
     prepare_process(plan.threads)  # what is tried next may import torch
     fit = check_fit(config)
@@ -187,8 +215,8 @@ def _train_in(
     fit: Fit,
     stop: StopRequest,
     pool: "RayPool | None",
-) -> int:
-    """Train in the run's directory, which is locked; returns the exit code."""
+) -> int | None:
+    """Train in the run's directory, which is locked; returns the signal that stopped it."""
     check_space(run.checkpoints, checkpoint_bytes(config), config.logging.keep_checkpoints)
     print_banner(run, config, plan, fit, settings_file(request, run.algorithm, run.mode))
     from rlcb.comm.pool import WorkerPool
@@ -196,7 +224,7 @@ def _train_in(
     from rlcb.run.recorder import Recorder
 
     execution = import_module(f"rlcb.execution.{plan.execution}")
-    recorder = Recorder(run, config, plan, pool)
+    recorder = Recorder(run, config, plan, pool, _reported(request, stop))
     state = recorder.restore() if request.resume else None
     with recorder:
         execution.train(Job(config, plan, recorder, stop, pool or WorkerPool()), state)
@@ -205,10 +233,23 @@ def _train_in(
             outcome = _with_limit(outcome, run, config, stop)
         recorder.show_summary(outcome)
     if outcome.status != "interrupted":
-        return 0
+        return None
     run.event("interrupted", signal=stop.signal, env_steps=outcome.progress.env_steps)
-    print(f"Interrupted and saved. Resume with: {_resume_command(request, run)}", flush=True)
-    return stop.exit_code
+    say(f"Interrupted and saved. Resume with: {_resume_command(request, run)}")
+    return stop.signal
+
+
+def _reported(request: Request, stop: StopRequest) -> Callable[[Metrics], None] | None:
+    """What is done with the metrics of each update; None: nothing."""
+    on_update = request.on_update
+    if on_update is None:
+        return None
+
+    def report(metrics: Metrics) -> None:
+        if on_update(dict(metrics)) is False:
+            stop.ask()
+
+    return report
 
 
 def _resume_command(request: Request, run: RunDirectory) -> str:

@@ -1,0 +1,68 @@
+"""From arguments, of a command line or of a call from Python, to what is asked for."""
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rlcb.commands.keys import overrides_of, permit_named
+from rlcb.config.registry import ALGORITHMS
+from rlcb.errors import UsageError
+from rlcb.flags import flag_of
+
+if TYPE_CHECKING:  # quick_test.py runs without pydantic
+    from rlcb.run.request import Request
+
+AUTO = Path("auto")  # of --resume; a directory of that name is ./auto
+OnUpdate = Callable[[dict[str, Any]], object]
+
+
+def train_request(
+    prog: str,
+    arguments: argparse.Namespace,
+    named: Callable[[str], str] = flag_of,
+    on_update: OnUpdate | None = None,
+) -> "Request":
+    """What `rlcb train` is asked for; `named`: what messages call a key."""
+    if arguments.algorithm is None and arguments.resume in (None, AUTO):
+        raise UsageError(f"say which algorithm: {', '.join(ALGORITHMS)}")
+    if arguments.duration_hours is not None and arguments.total_timesteps is not None:
+        raise UsageError(f"{named('duration_hours')} and {named('total_timesteps')} exclude each other")
+    mode = arguments.mode or (ALGORITHMS[arguments.algorithm].modes[0] if arguments.resume is None else None)
+    return request_of(prog, arguments, arguments.algorithm, mode, named, on_update)
+
+
+def request_of(
+    prog: str,
+    arguments: argparse.Namespace,
+    algorithm: str | None,
+    mode: str | None,
+    named: Callable[[str], str] = flag_of,
+    on_update: OnUpdate | None = None,
+) -> "Request":
+    """What a training command of this algorithm and mode is asked for."""
+    from rlcb.run.request import Request
+
+    auto = arguments.resume == AUTO
+    usual = ALGORITHMS[algorithm].modes[0] if auto and algorithm else None
+    overrides = overrides_of(arguments, algorithm, mode or usual, named)
+    where = (arguments.config, arguments.output_dir, None if auto else arguments.resume)
+    return Request(
+        prog, algorithm, mode, overrides, *where, dry_run=arguments.dry_run, resume_auto=auto, on_update=on_update
+    )
+
+
+def suite_request(arguments: argparse.Namespace, named: Callable[[str], str] = flag_of) -> dict[str, Any]:
+    """What `rlcb benchmark` is asked for, as arguments of the function of that name."""
+    from rlcb.config.yaml_file import parse_scalar
+
+    given = {key: value for key, value in vars(arguments).items() if value is not None}
+    permit_named(given)
+    places = {"output": given.pop("output_dir"), "file": given.pop("suite", None), "dry_run": given.pop("dry_run")}
+    how = {"jobs": given.pop("jobs", None), "repeat_disturbed": given.pop("repeat_disturbed")}
+
+    def read(value: Any) -> Any:
+        return parse_scalar(value) if isinstance(value, str) else value
+
+    values = {k: [read(one) for one in v] if isinstance(v, list) else read(v) for k, v in given.items()}
+    return {**places, **how, "flags": {key: (named(key), value) for key, value in values.items()}}
