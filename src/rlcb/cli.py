@@ -126,10 +126,18 @@ def evaluate(argv: Sequence[str] | None = None, prog: str = "rlcb evaluate", uni
 def compare_verb(argv: Sequence[str]) -> int:
     """`rlcb compare RUN …`: any number of runs."""
     parser = other.compare_parser()
-    arguments = parser.parse(argv)
-    from rlcb.report.compare import compare_any
+    given = vars(parser.parse(argv))
+    seconds = given.pop("watch")
 
-    return answered(parser.prog, lambda: compare_any(**vars(arguments)), prints_result=True)
+    def work() -> int:
+        from rlcb.report.compare import Question, compare_any
+        from rlcb.report.watch import watch_comparison
+
+        if seconds is None:
+            return compare_any(**given)
+        return watch_comparison(Question(given["paths"], given["threshold"], given["seed"]), given["output"], seconds)
+
+    return answered(parser.prog, work, prints_result=True)
 
 
 def import_verb(argv: Sequence[str]) -> int:

@@ -105,13 +105,13 @@ def compare(
     `runs`: runs, their directories, or folders of them. `output`: where the report is written; None: nowhere.
     """
     from rlcb.commands.other import compare_parser
-    from rlcb.report.compare import compare_runs
+    from rlcb.report.compare import Question, compare_runs
 
-    arguments = compare_parser().take({**settings}, ("paths", "output"))
+    arguments = compare_parser().take({**settings}, ("paths", "output", "watch"))
     several = [[one] if isinstance(one, Run | str | PathLike) else one for one in runs]
     named = [one if isinstance(one, Run) else Path(one) for some in several for one in some]
     where = None if output is None else Path(output)
-    return compare_runs(named, where, arguments.threshold, arguments.seed, _warn)
+    return compare_runs(Question(named, arguments.threshold, arguments.seed), where, _warn)
 
 
 def benchmark(

@@ -51,7 +51,7 @@ def evaluate_parser(prog: str = "rlcb evaluate", universal: bool = True) -> Pars
 def compare_parser() -> Parser:
     """`rlcb compare RUN …`."""
     parser = Parser("rlcb compare", summary_of("compare"))
-    parser.usage = "rlcb compare RUN … [--output DIR] [--reward-threshold X] [--seed N]"
+    parser.usage = "rlcb compare RUN … [--output DIR] [--watch [SECONDS]] [--reward-threshold X] [--seed N]"
     add = parser.add_argument_group("runs").add_argument
     add("paths", nargs="+", type=Path, metavar="RUN", help="a run's directory, or a folder with runs below it")
     add = parser.add_argument_group("analysis").add_argument
@@ -61,6 +61,10 @@ def compare_parser() -> Parser:
     add = parser.add_argument_group("output").add_argument
     default = Path("benchmarks") / "comparison"
     add("--output", type=Path, metavar="DIR", default=default, help="where reports, pictures and tables are written")
+    text = (
+        "while runs are under way keep the page current: look every 30 seconds, or the given number, until all are done"
+    )
+    add("--watch", nargs="?", type=positive(86400), const=30.0, metavar="SECONDS", help=text)
     return parser
 
 

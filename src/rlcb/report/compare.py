@@ -2,7 +2,7 @@
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -22,8 +22,9 @@ from rlcb.console import say, warn
 from rlcb.errors import ResourceError
 from rlcb.files import write_json, write_whole
 from rlcb.report.csv_text import csv_text
-from rlcb.report.document import Picture, render
+from rlcb.report.document import Document, Picture, render
 from rlcb.report.games import games_csv, published_note, published_rows, score_notes, scores_csv, shown_pairs
+from rlcb.report.progress import Progress
 from rlcb.report.recipes import recipe_lines, recipe_title
 from rlcb.report.sections import Origin, make_document
 
@@ -60,39 +61,71 @@ class Compared:
         return f"<Compared: {self.verdict}>"
 
 
+@dataclass(frozen=True)
+class Question:
+    """What is compared, and how: runs that were read already, and those in directories and folders."""
+
+    named: Sequence[Path | Run]
+    threshold: float | None = None
+    seed: int = 0
+
+    def answer(self, tell: Warn) -> tuple[Comparison, Origin]:
+        """Read the runs and compare them; `tell` is told what is wrong with some of them."""
+        unread: list[str] = []
+
+        def tell_and_keep(text: str) -> None:
+            tell(text)
+            if text.startswith("left out"):
+                unread.append(plain(text))
+
+        runs = [one for one in self.named if isinstance(one, Run)]
+        paths = [one for one in self.named if not isinstance(one, Run)]
+        runs += load_runs(paths, tell_and_keep) if paths or not runs else []
+        comparison = compare(runs, seed=self.seed, threshold=self.threshold)
+        return comparison, Origin(runs, unread, "", datetime.now().astimezone())
+
+    @property
+    def paths(self) -> list[Path]:
+        """Where the runs are."""
+        return [one.path if isinstance(one, Run) else one for one in self.named]
+
+    def command(self, output: Path) -> str:
+        """The command that asks the same."""
+        options = ["--output", str(output), "--seed", str(self.seed)]
+        options += [] if self.threshold is None else ["--reward-threshold", f"{self.threshold:g}"]
+        return shlex.join(["rlcb", "compare", *map(str, self.paths), *options])
+
+
 def compare_any(paths: Sequence[Path], output: Path, threshold: float | None, seed: int) -> int:
     """`rlcb compare`: any number of runs."""
-    found = compare_runs(paths, output, threshold, seed, warn)
+    return finish_comparison(Question(paths, threshold, seed), output)
+
+
+def finish_comparison(question: Question, output: Path) -> int:
+    """Compare, print the result and write all its files."""
+    found = compare_runs(question, output, warn)
     *files, page = found.files
     say(comparison_text(found.comparison, brief=True), *_written(files), f"Report: {page}")
     return 0
 
 
-def compare_runs(
-    named: Sequence[Path | Run], output: Path | None, threshold: float | None, seed: int, warn: Warn
-) -> Compared:
-    """Compare runs that were read already, and those in directories and folders; write the result, unless to None."""
-    unread: list[str] = []
-
-    def warn_and_keep(text: str) -> None:
-        warn(text)
-        if text.startswith("left out"):
-            unread.append(plain(text))
-
-    runs = [one for one in named if isinstance(one, Run)]
-    paths = [one for one in named if not isinstance(one, Run)]
-    runs += load_runs(paths, warn_and_keep) if paths or not runs else []
-    if output:
-        make_folder(output)
-    comparison = compare(runs, seed=seed, threshold=threshold)
+def compare_runs(question: Question, output: Path | None, tell: Warn) -> Compared:
+    """Compare and write the result, unless to None."""
+    comparison, origin = question.answer(tell)
     if output is None:
-        return Compared(comparison, tuple(unread), ())
-    options = ["--output", str(output), "--seed", str(seed)]
-    options += [] if threshold is None else ["--reward-threshold", f"{threshold:g}"]
-    places = [str(one.path if isinstance(one, Run) else one) for one in named]
-    command = shlex.join(["rlcb", "compare", *places, *options])
-    files = write_comparison(comparison, output, Origin(runs, unread, command, datetime.now().astimezone()))
-    return Compared(comparison, tuple(unread), tuple(files))
+        return Compared(comparison, tuple(origin.warnings), ())
+    make_folder(output)
+    files = write_comparison(comparison, output, replace(origin, command=question.command(output)))
+    return Compared(comparison, tuple(origin.warnings), tuple(files))
+
+
+def write_page(question: Question, output: Path, progress: Progress) -> Path:
+    """Write the page alone, while runs are under way; returns its path."""
+    comparison, origin = question.answer(lambda _: None)
+    origin = replace(origin, command=question.command(output), progress=progress)
+    page = output / "report.html"
+    write_whole(page, page_of(make_document(comparison, origin)))
+    return page
 
 
 def _written(files: Sequence[Path]) -> list[str]:
@@ -124,11 +157,10 @@ def write_report(comparison: Comparison, folder: Path, origin: Origin) -> list[P
     """Write report.html, report.md with its pictures, and runs.csv; returns the files, the page first."""
     document = make_document(comparison, origin)
     pictures = [block for section in document.sections for block in section.blocks if isinstance(block, Picture)]
-    page = render("report.html", document=document, palette=COLOURS, most_marked=MOST_CURVES)
     content = {
-        "report.html": page.encode(errors="replace"),
+        "report.html": page_of(document),
         "report.md": render("report.md", document=document).encode(errors="replace"),
-        **{f"{picture.name}.png": picture.png for picture in pictures},
+        **{f"{picture.name}.png": picture.png() for picture in pictures},
         "runs.csv": runs_csv(comparison, origin.runs).encode(errors="replace"),
     }
     if comparison.game_scores:
@@ -137,6 +169,12 @@ def write_report(comparison: Comparison, folder: Path, origin: Origin) -> list[P
     for name, data in content.items():
         write_whole(folder / name, data)
     return [folder / name for name in content]
+
+
+def page_of(document: Document) -> bytes:
+    """The content of report.html."""
+    page = render("report.html", document=document, palette=COLOURS, most_marked=MOST_CURVES)
+    return page.encode(errors="replace")
 
 
 def make_folder(folder: Path) -> None:

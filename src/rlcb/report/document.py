@@ -1,12 +1,15 @@
 """What a report consists of, and the templates that give it its form. All text is plain: each template escapes it."""
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from base64 import b64encode
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from hashlib import sha256
 from html import escape
 from typing import Any, ClassVar, Literal
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
+from markupsafe import Markup
 
 from rlcb.analysis.grouping import setting_text
 from rlcb.analysis.records import Card
@@ -58,15 +61,40 @@ class Text:
 
 
 @dataclass(frozen=True)
+class Curve:
+    """A line of an interactive chart, with an interval where there is one; None where a value is unknown."""
+
+    label: str
+    colour: int  # its number; negative: a published curve
+    x: Sequence[float]
+    mean: Sequence[float | None]
+    low: Sequence[float | None] | None = None
+    high: Sequence[float | None] | None = None
+
+
+@dataclass(frozen=True)
+class View:
+    """What an interactive chart shows at a time."""
+
+    name: str
+    x: str
+    y: str
+    kind: Literal["number", "time"]  # time: x is in seconds
+    curves: tuple[Curve, ...]
+
+
+@dataclass(frozen=True)
 class Picture:
-    """A figure in two formats: an SVG element for a page, a PNG file for Markdown."""
+    """A figure as an SVG element for a page and a PNG file for Markdown; on a screen `views` of it take its place."""
 
     kind: ClassVar[str] = "picture"
     name: str  # of the file, without its suffix
     alt: str
     caption: str
     svg: str  # an element whose text is escaped already
-    png: bytes
+    png: Callable[[], bytes]
+    views: tuple[View, ...] = ()
+    covered: bool = False  # the views of the picture before it show the same
 
 
 @dataclass(frozen=True)
@@ -100,6 +128,8 @@ class Document:
     facts: tuple[str, ...]  # below the title
     sections: tuple[Section, ...]
     colours: Mapping[str, int]  # the number of each group's colour, by its name
+    progress: str = ""  # what runs that are under way are doing
+    refresh: float | None = None  # seconds after which the page loads itself again
 
 
 def make_table(caption: str, rows: Sequence[Row], align: str = "") -> Table:
@@ -123,7 +153,19 @@ def render(template: str, **values: Any) -> str:
     templates.filters |= {"untested": untested_text, "energy_unknown": energy_unknown}
     templates.filters |= {"efficiency": efficiency_text, "metric_title": metric_title, "setting": setting_text}
     templates.filters |= {"inline": _inline, "line": _line, "fenced": _fenced, "summary": _summary}
+    templates.filters |= {"asset": lambda name: Markup(PackageLoader("rlcb.report").get_source(templates, name)[0])}
+    templates.filters |= {"script_hash": _script_hash, "values": _values}
     return templates.get_template(template).render(**values)
+
+
+def _script_hash(text: str) -> str:
+    """The source expression that allows a script with exactly this text in a page's security policy."""
+    return f"'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'"
+
+
+def _values(picture: Picture) -> dict[str, Any]:
+    """The data of an interactive chart."""
+    return {"views": [asdict(view) for view in picture.views]}
 
 
 def _inline(text: str) -> str:

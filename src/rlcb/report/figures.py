@@ -1,6 +1,7 @@
 """The pictures of one comparable set, with captions and alternative texts; as PNG and as SVG in the page's colours."""
 
 import io
+import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -8,13 +9,15 @@ from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rlcb.analysis import plots
 from rlcb.analysis.published import SOURCE, PublishedCurve, published_curve
 from rlcb.analysis.records import ComparableSet, Group
 from rlcb.analysis.statistics import Curve
 from rlcb.analysis.text import mean_and_interval
-from rlcb.report.document import Picture
+from rlcb.report.charts import reward_views
+from rlcb.report.document import Picture, View
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -49,14 +52,16 @@ class SetPictures:
         about = _about(published, max(float(curve.x[-1]) for curve in curves)) if published else ""
         task = f"{self.one.env}, {self.one.levels}" if self.one.levels else self.one.env
         captions = {
-            "steps": f"Mean reward of the last 100 episodes over environment steps. {notes}{about}",
+            "steps": f"Mean reward of the last 100 episodes. {notes}{about}",
             "time": f"The same reward over wall-clock time. {notes}",
         }
         for name, caption in captions.items():
             title = f"{task}: reward over {name}"
             figure = plots.figure_learning_curves(groups, title, name, published, self.colours)
             alt = f"Reward over {name}; final reward: {_values(groups, 'final_reward')}"
-            yield self._picture(f"reward_{name}", figure, alt, caption)
+            first = name == "steps"
+            views = reward_views(groups, self.colours, published) if first else ()
+            yield self._picture(f"reward_{name}", figure, alt, caption, views, covered=not first)
 
     def fps(self) -> Iterator[Picture]:
         """The speed of each group."""
@@ -95,13 +100,22 @@ class SetPictures:
     def _drawn(self) -> list[Group]:
         return self.one.measured[: plots.MOST_CURVES]
 
-    def _picture(self, name: str, figure: "Figure", alt: str, caption: str) -> Picture:
+    def _picture(
+        self,
+        name: str,
+        figure: "Figure",
+        alt: str,
+        caption: str,
+        views: tuple[View, ...] = (),
+        covered: bool = False,
+    ) -> Picture:
         count = len(self.one.measured)
         caption += (
             f" Only the first {plots.MOST_CURVES} of {count} groups are drawn." if count > plots.MOST_CURVES else ""
         )
         name = f"{self.prefix}_{name}"
-        return Picture(name, alt, caption, inline_svg(figure, name, alt), plots.as_image(figure))
+        svg = inline_svg(figure, name, alt)
+        return Picture(name, alt, caption, svg, lambda: plots.as_image(figure), views, covered)
 
 
 def _published(one: ComparableSet, unseen: bool = False) -> PublishedCurve | None:
@@ -133,13 +147,25 @@ def _published_gap(one: ComparableSet) -> str:
 
 
 def thinned(group: Group, points: int) -> Group:
-    """The group with at most so many points of each curve, including the first and the last."""
+    """The group with at most so many points of each curve, its first, last, highest and lowest ones included."""
     curves = dict(group.curves)
     for name, curve in curves.items():
         if len(curve.x) > points:
-            kept = np.unique(np.linspace(0, len(curve.x) - 1, points).astype(int))
+            kept = kept_points(curve.mean, points)
             curves[name] = Curve(curve.x[kept], curve.mean[kept], curve.low[kept], curve.high[kept], curve.n)
     return replace(group, curves=curves)
+
+
+def kept_points(values: NDArray[np.float64], points: int) -> NDArray[np.intp]:
+    """Places of at most so many values (4 or more): first, last, and of equal stretches the lowest and the highest."""
+    edges = np.linspace(0, len(values), (points - 2) // 2 + 1).astype(int)
+    known = np.isfinite(values)
+    low, high = np.where(known, values, np.inf), np.where(known, values, -np.inf)
+    kept = {0, len(values) - 1}
+    for start, end in itertools.pairwise(edges):
+        if start < end:
+            kept |= {start + int(low[start:end].argmin()), start + int(high[start:end].argmax())}
+    return np.array(sorted(kept))
 
 
 def _values(groups: Sequence[Group], metric: str) -> str:

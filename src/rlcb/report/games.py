@@ -13,8 +13,9 @@ from rlcb.analysis.plots import as_image
 from rlcb.analysis.published import SOURCE
 from rlcb.analysis.records import ComparableSet, Comparison
 from rlcb.analysis.text import interval_text, number_text, with_minus
+from rlcb.report.charts import profile_views
 from rlcb.report.csv_text import csv_text
-from rlcb.report.document import Block, Cell, Picture, Row, Section, Table, Text, make_table
+from rlcb.report.document import Block, Cell, Picture, Row, Section, Table, Text, View, make_table
 from rlcb.report.figures import inline_svg, thinned
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ def _blocks(
         caption = "Performance profiles: the share of runs, mean over games, whose normalised score is above τ. "
         caption += "A curve above another one is better at that score."
         figure = figure_profiles(scores, sets, f"{title}: performance profiles", colours)
-        yield _picture(f"profiles{end}", figure, alt, caption)
+        yield _picture(f"profiles{end}", figure, alt, caption, profile_views(scores, colours))
         if any(found.improvements for found in scores.metrics):
             yield improvement_table(scores)
     curves = {one.env: curve for one in sets if (curve := published_of(one.measured[0].runs[0], FINAL))}
@@ -64,8 +65,8 @@ def _blocks(
     yield values_table(scores)
 
 
-def _picture(name: str, figure: "Figure", alt: str, caption: str) -> Picture:
-    return Picture(name, alt, caption, inline_svg(figure, name, alt), as_image(figure))
+def _picture(name: str, figure: "Figure", alt: str, caption: str, views: tuple[View, ...] = ()) -> Picture:
+    return Picture(name, alt, caption, inline_svg(figure, name, alt), lambda: as_image(figure), views)
 
 
 def score_notes(scores: GameScores) -> list[str]:

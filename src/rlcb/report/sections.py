@@ -23,6 +23,7 @@ from rlcb.report.costs import cost_blocks
 from rlcb.report.document import Block, Cards, Cell, Document, Row, Section, Table, Text, make_table
 from rlcb.report.figures import SetPictures
 from rlcb.report.games import game_sections
+from rlcb.report.progress import Progress, progress_table
 from rlcb.report.recipes import recipe_sections
 
 _MOST_DRAWN = 16  # sets with pictures: as many as there are games
@@ -42,6 +43,7 @@ class Origin:
     warnings: Sequence[str]  # about what could not be read
     command: str
     made: datetime
+    progress: Progress | None = None  # None: nothing is waited for
 
 
 def make_document(comparison: Comparison, origin: Origin) -> Document:
@@ -50,6 +52,8 @@ def make_document(comparison: Comparison, origin: Origin) -> Document:
     labels = dict.fromkeys(group.label for one in sets for group in one.groups)
     colours = {label: place for place, label in enumerate(labels)}
     sections = [Section("Verdict", "verdict", tuple(_verdict(comparison))), *game_sections(comparison, colours)]
+    if origin.progress and origin.progress.runs:
+        sections.insert(1, Section("Runs under way", "under-way", (progress_table(origin.progress.runs),)))
     sections += recipe_sections(comparison)
     if len(sets) > 1:
         sections.append(Section("Overview", "overview", (tables.set_table(sets),)))
@@ -80,10 +84,13 @@ def make_document(comparison: Comparison, origin: Origin) -> Document:
     facts = (
         f"algorithm{'s' if len(algorithms) > 1 else ''}: {', '.join(algorithms)}",
         f"{len(origin.runs)} runs",
-        f"{origin.made:%Y-%m-%d %H:%M}",
+        f"{origin.made:%Y-%m-%d %H:%M}{f'{origin.made::%S}' if origin.progress else ''}",
     )
     title = f"Benchmark report: {', '.join(games[:4])}{', …' if len(games) > 4 else ''}"
-    return Document(title, facts, tuple(sections), colours)
+    if not origin.progress:
+        return Document(title, facts, tuple(sections), colours)
+    said = f"{origin.progress.text}. What is not finished is shown as unfinished and not judged."
+    return Document(title, facts, tuple(sections), colours, said, origin.progress.seconds)
 
 
 def _verdict(comparison: Comparison) -> Iterator[Block]:

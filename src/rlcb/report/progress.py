@@ -1,0 +1,38 @@
+"""What a report says of runs that are under way while it is kept current."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rlcb.analysis.run_status import RunStatus, short_time
+from rlcb.analysis.text import with_minus
+from rlcb.report.document import Row, Table, make_table
+
+_MOST_UNDER_WAY = 20  # runs with a row each
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What is still under way while a report is kept current."""
+
+    text: str  # all runs in a line
+    runs: Sequence[RunStatus]  # those that run or wait
+    seconds: float  # between two looks
+
+
+def progress_table(runs: Sequence[RunStatus]) -> Table:
+    """A row for each run that is under way or waits for its turn; of many the first."""
+    rows: list[Row] = [
+        {
+            "Run": run.run,
+            "State": run.state,
+            "Done": "–" if run.fraction is None else f"{100 * run.fraction:.0f} %",
+            "Left": "–" if run.eta_seconds is None else short_time(run.eta_seconds),
+            "FPS": "–" if run.fps is None else f"{run.fps:,.0f}",
+            "Reward": "–" if run.reward is None else with_minus(f"{run.reward:.2f}"),
+        }
+        for run in runs[:_MOST_UNDER_WAY]
+    ]
+    more = f" The first {len(rows)} of {len(runs)}." if len(runs) > len(rows) else ""
+    return make_table(
+        f"As they were when this page was written; reward of the last 100 episodes.{more}", rows, "llrrrr"
+    )
