@@ -156,7 +156,7 @@ def test_a_repeated_gradient_is_applied_once_and_a_replaced_worker_is_refused(me
     work = os.memfd_create("work")
     setup = AsyncSetup(config, 0, 0, 1, descriptor, work, Path(), 0, (0.0, 0.0, 0.0), (0,))
     servers = [
-        ParameterServer.__ray_metadata__.modified_class(setup, control.descriptor, 2, os.getpid())  # type: ignore[attr-defined]
+        ParameterServer.__ray_metadata__.modified_class(setup, control.descriptor, 2, os.getpid(), os.getcwd())  # type: ignore[attr-defined]
         for _ in range(2)
     ]
     gradient = torch.ones_like(observer.weights).numpy()

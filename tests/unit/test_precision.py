@@ -21,6 +21,7 @@ from rlcb.limits.precision_trial import measured
 from rlcb.networks import make_network
 from rlcb.networks.computation import Computation
 from rlcb.rollout import make_rollout
+from rlcb.run.fit import check_fit
 
 FRAMES = EnvSpec((64, 64, 3), np.dtype(np.uint8), 15)
 VECTOR = EnvSpec((4,), np.dtype(np.float32), 2)
@@ -130,7 +131,8 @@ def test_steps_are_measured_in_turn() -> None:
 def test_a_processor_without_bf16_is_named(has: bool, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     monkeypatch.setattr(announce, "computes_bf16", lambda device: has)
     config, plan = make_plan(build_config(None, {"precision": ("x", "bf16")}), "sequential")
-    announce.print_banner(SimpleNamespace(mode="sequential", algorithm="ppo", path="x"), config, plan, None)  # type: ignore[arg-type]
+    run: Any = SimpleNamespace(mode="sequential", algorithm="ppo", path="x")
+    announce.print_banner(run, config, plan, check_fit(config), None)
     shown = capsys.readouterr()
     assert ("fp32 would be faster" in shown.err) == (not has)
     assert "Precision: bf16" in shown.out
