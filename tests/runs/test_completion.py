@@ -24,7 +24,7 @@ CASES = {
     "rlcb train ": {*ALGORITHMS},
     "rlcb train --network impala a2": {"a2c"},
     "rlcb train ppo --net": {"--network"},
-    "rlcb train ppo --network ": {"auto", "impala", "mlp", "nature"},
+    "rlcb train ppo --network ": {"auto", "impala", "mlp", "mlp256", "nature"},
     "rlcb train ppo --num-s": set(),
     "rlcb train impala --num-s": {"--num-slots"},
     "rlcb train ppo --mode=par": {"parallel"},

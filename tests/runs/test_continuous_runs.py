@@ -84,7 +84,8 @@ def test_a_killed_run_goes_on_as_if_nothing_had_happened(start: Start, tmp_path:
 
 
 def test_one_worker_of_a3c_is_a2c(tmp_path: Path) -> None:
-    flags = (*PENDULUM, "--num-envs", "4", "--n-steps", "16", "--learning-rate", "7e-4", "--total-timesteps", "1280")
+    flags = (*PENDULUM, "--num-envs", "4", "--n-steps", "16", "--learning-rate", "7e-4", "--ent-coef", "0.01",
+             "--total-timesteps", "1280")  # fmt: skip
     runs = {"a2c": (), "a3c": ("--mode", "parallel", "--num-workers", "1")}
     for algorithm, more in runs.items():
         done = rlcb("train", algorithm, *flags, *more, "--output-dir", tmp_path / algorithm)

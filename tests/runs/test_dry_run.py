@@ -113,7 +113,7 @@ def test_what_a_real_run_refuses_is_refused(folder: Path, monkeypatch: pytest.Mo
     refusals: list[tuple[int, tuple[str, ...], str]] = [
         (2, ("ppo", "--num-envs", "0"), "--num-envs"),
         (2, ("ppo", "--bogus", "1"), "--bogus"),
-        (2, ("ppo", "--env", "Pendulum-v1"), "discrete action space"),
+        (2, ("ppo", "--env", "NoSuch-v7"), "NoSuch-v7"),
         (2, ("ppo", "--env", "CartPole-v1", "--network", "nature"), "does not fit"),
         (2, ("ppo", "--mode", "parallel", "--device", "cuda"), "cuda"),
         (2, ("ppo", "--cluster", "local"), "sequential"),

@@ -16,7 +16,8 @@ from helpers.processes import Finished, python, run, wait_for_line, with_all_lin
 KINDS = [("ppo", "sequential"), ("ppo", "parallel"), ("a2c", "sequential"), ("a2c", "parallel"),
          ("impala", "sequential"), ("impala", "parallel"), ("a3c", "parallel")]  # fmt: skip
 OWN = ("--env", "MyCart-v0", "--import", "my_envs", "--network", "my_networks:Wide")
-SMALL = ("--n-steps", "16", "--num-threads", "1", "--tensorboard", "false", "--save-interval", "1")
+SMALL = ("--n-steps", "16", "--num-threads", "1", "--tensorboard", "false", "--save-interval", "1",
+         "--log-interval", "1")  # fmt: skip
 BATCH = ("--batch-size", "64")
 
 

@@ -8,10 +8,11 @@ from typing import Any
 
 from rlcb.analysis.run import Run
 from rlcb.console import quieted
+from rlcb.envs.own_code import FOLDER
 from rlcb.hardware import THREAD_VARIABLES
 from rlcb.signals import CallerStop, handlers_restored
 
-_VARIABLES = (*THREAD_VARIABLES, "OMP_WAIT_POLICY", "CUBLAS_WORKSPACE_CONFIG")  # that a run sets for itself
+_VARIABLES = (*THREAD_VARIABLES, "OMP_WAIT_POLICY", "CUBLAS_WORKSPACE_CONFIG", FOLDER)  # that a run sets for itself
 
 
 class Interrupted(KeyboardInterrupt):
