@@ -119,7 +119,7 @@ def test_tensorboard_agrees_with_the_history(finished: Path) -> None:
     names = {name for line in lines for name in line if "/" in name}
     assert set(events.Tags()["scalars"]) == names
     for name in names:
-        expected = [(line["step"], line[name]) for line in lines if line[name] is not None]
+        expected = [(line["step"], line[name]) for line in lines if line.get(name) is not None]
         found = [(event.step, event.value) for event in events.Scalars(name)]
         assert [step for step, _ in found] == [step for step, _ in expected]
         assert [value for _, value in found] == pytest.approx([value for _, value in expected], rel=1e-5)
