@@ -15,6 +15,7 @@ SMALL = {"env": "CartPole-v1", "n_steps": 32, "batch_size": 128, "n_epochs": 1, 
 DIVISION = {"sequential": {"num_envs": 8}, "parallel": {"num_workers": 2, "num_envs": 4}}
 BEGIN = f"""
 import os, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job's tests inherit that it is ignored
 import psutil, rlcb
 def children():
     return [child for child in psutil.Process().children(recursive=True) if child.status() != "zombie"]
