@@ -1,9 +1,9 @@
 """Connecting to a Ray cluster, or starting one for a run; never without an end, never without a word."""
 
 import contextlib
+import json
 import logging
 import os
-import pickle
 import secrets
 import signal
 import subprocess
@@ -13,6 +13,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from types import FrameType
 
+from rlcb import errors
 from rlcb.cluster.address import Address, refuse_silent, resolved
 from rlcb.cluster.reaper import kill_marked
 from rlcb.cluster.security import TOKEN_WANTED, agree_on_token, has_token
@@ -143,7 +144,7 @@ def _watchdog(address: Address, stderr: int) -> Iterator[None]:
         if not _guards:
             with contextlib.suppress(OSError):
                 os.write(stderr, f"error: {error}\n".encode())
-        _end(error.exit_code, pickle.dumps(error))
+        _end(error.exit_code, _as_bytes(error))
 
     patience = _PATIENCE if address.host else _PATIENCE_TO_START
     timer = threading.Timer(patience, give_up)
@@ -161,6 +162,11 @@ def _end(code: int, said: bytes) -> None:
         for pipe in _guards:
             os.write(pipe, said)
     os._exit(code)
+
+
+def _as_bytes(error: RlcbError) -> bytes:
+    """An expected failure as it crosses the pipe to the calling process: its class and its line."""
+    return json.dumps([type(error).__name__, str(error)]).encode()
 
 
 def guarded(work: Callable[[], int]) -> int | None:
@@ -193,7 +199,7 @@ def _guarded(work: Callable[[], int]) -> int | None:
         except SystemExit as end:  # one of them came at once
             code, said = end.code if isinstance(end.code, int) else 1, b"."
         except RlcbError as error:
-            code, said = error.exit_code, pickle.dumps(error)
+            code, said = error.exit_code, _as_bytes(error)
         except BaseException:  # what follows the call in the program is for the other process alone
             traceback.print_exc()
         sys.stdout.flush()
@@ -214,7 +220,8 @@ def _guarded(work: Callable[[], int]) -> int | None:
     _, status = os.waitpid(child, 0)
     code = os.waitstatus_to_exitcode(status)
     if len(finished) > 1:
-        raise pickle.loads(finished)
+        name, text = json.loads(finished)
+        raise getattr(errors, name)(text)
     if finished:
         return code
     return 128 + passed_on[-1] if passed_on else None

@@ -37,15 +37,15 @@ def check_fit(config: Config) -> Fit:
     if name != "auto" or config.training.normalize_observations:
         import torch
 
-        from rlcb.networks import make_network
         from rlcb.networks.policy import make_policy_network
 
         with torch.device("meta"):  # the shapes suffice
             make_policy_network(config.training, fit.spec)
-            network = make_network(name, fit.spec)
         if module_of(name):
-            from rlcb.networks.own import check_outputs
+            from rlcb.networks.own import check_outputs, make
 
+            with torch.device("meta"):
+                network = make(name, fit.spec)
             precision = config.hardware.precision
             check_outputs(name, network, fit.spec, "fp32" if precision == "auto" else precision)
     return fit
