@@ -27,13 +27,15 @@ def print_banner(run: RunDirectory, config: Config, plan: Plan, fit: Fit, file: 
 
 
 def _known(config: Config) -> dict[str, object]:
-    return {"entry": ALGORITHMS[config.algorithm], "has_levels": family_of(config.env.name).has_levels}
+    family = family_of(config.env.name)
+    described = family.described(config.env)
+    return {"entry": ALGORITHMS[config.algorithm], "has_levels": family.has_levels, "described": described}
 
 
 def _print_notes(config: Config, mode: str, plan: Plan) -> None:
     wanted, cores = config.hardware.num_threads, usable_cpus()
     here = f"there {'is 1 usable core' if cores == 1 else f'are {cores} usable cores'}"
-    turns = f"{here}; they will take turns, fewer would be faster"
+    turns = f"{here}; they will compete for the cores; fewer would be faster"
     if mode == "sequential" and plan.threads > cores:
         note(f"--num-threads {plan.threads}: {turns}")
     if mode == "parallel" and config.parallel.cluster is None:
@@ -44,10 +46,10 @@ def _print_notes(config: Config, mode: str, plan: Plan) -> None:
             if count > cores:
                 note(f"--num-{noun}s {count}: {turns}")
     if plan.device == "cpu" and config.hardware.compile in (True, "graphs"):
-        note("compile: only runs on a GPU are compiled, this one is not")
+        note("compile has no effect: only runs on a GPU are compiled")
     if config.hardware.precision == "bf16" and not computes_bf16(plan.device):
         lacks = "this GPU" if plan.device == "cuda" else "this processor"
-        note(f"precision bf16: {lacks} has no instructions for it, fp32 would be faster")
+        note(f"precision bf16: {lacks} has no bf16 instructions; fp32 would be faster")
 
 
 # --dry-run
@@ -77,7 +79,7 @@ class Option:
 
 @dataclass(frozen=True)
 class UnknownCluster:
-    """A cluster that nobody has connected to, as far as deciding a division needs to know it."""
+    """A cluster that is not connected to, as far as deciding a division needs to know it."""
 
     local: bool  # of this machine alone, started for the run
 

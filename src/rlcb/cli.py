@@ -99,7 +99,7 @@ def tune_verb(argv: Sequence[str]) -> int:
     """`rlcb tune`: measure what is fastest here and write it down."""
     parser = training.tune_parser()
     arguments = parser.parse(argv)
-    from rlcb.config.plan import tune
+    from rlcb.config.tune import tune
     from rlcb.run.request import new_config
     from rlcb.training import with_device
 
@@ -146,7 +146,7 @@ def import_verb(argv: Sequence[str]) -> int:
     arguments = vars(parser.parse(argv))
     levels = [arguments[name] for name in ("distribution_mode", "num_levels")]
     if levels.count(None) == 1 or (levels[0] is None and arguments["start_level"] is not None):
-        parser.error("--distribution-mode and --num-levels go together, --start-level with both")
+        parser.error("--distribution-mode and --num-levels must be given together, and --start-level only with both")
     from rlcb.report.importing import import_logs
 
     return answered(parser.prog, lambda: import_logs(**arguments), prints_result=True)

@@ -41,7 +41,7 @@ class Collector:
         self.policy.refresh()
         rollout = into or self._own
         T, B = rollout.rewards.shape
-        rewards, dones = rollout.rewards.numpy(), rollout.dones.numpy()
+        rewards, dones, ends = (tensor.numpy() for tensor in (rollout.rewards, rollout.dones, rollout.ends))
         truncation_value = rollout.truncation_value.numpy()
         spec = self.env.spec
         # Drawing all random numbers at once saves calls.
@@ -53,9 +53,9 @@ class Collector:
             acted = time.perf_counter()
             step = self.env.step(actions)
             refuse_infinite(step)
-            rewards[t], dones[t] = step.rewards, step.dones
+            rewards[t], dones[t], ends[t] = step.rewards, step.dones, step.episode_ends
             self.observation = step.observations
-            self.episodes += self.counter.add(t, step.rewards, step.dones)
+            self.episodes += self.counter.add(t, step.rewards, step.episode_ends)
             self._alive()
             self.env_seconds += time.perf_counter() - acted
             self.acting_seconds += acted - started

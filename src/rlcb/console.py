@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
 _DRAW_EVERY = 0.1  # seconds, because drawing costs time
-_PATIENCE = 5.0  # seconds that a run waits for the reader of its output to go on reading
-_PIECE = 4096  # bytes; a pipe that is ready takes so many without waiting
+_PATIENCE = 5.0  # seconds that a run waits for the reader of its output to continue reading
+_PIECE = 4096  # bytes; a pipe that is ready takes this many without waiting
 _quiet: ContextVar[bool] = ContextVar("quiet", default=False)
 
 

@@ -1,4 +1,4 @@
-"""Checks the installation: what is there, what is missing, how to get it."""
+"""Checks the installation: what is present, what is missing, how to install it."""
 
 import importlib.util
 import os
@@ -18,15 +18,15 @@ _LOOK_SECONDS = 1.0  # that the use of the cores is measured for
 def examine() -> int:
     """Run every check in order, print a line for each; 0 if training can work here, 6 if something is missing."""
     checks = {"Python": _python, "Packages": _packages, "TensorBoard": _tensorboard, "Machine": _machine,
-              "Use now": _use_now, "torch": _torch, "GPU": _gpu, "Procgen": _procgen,
-              "One update": _one_update}  # fmt: skip
+              "CPU load": _use_now, "torch": _torch, "GPU": _gpu, "Procgen": _procgen,
+              "Atari": _atari, "One update": _one_update}  # fmt: skip
     for name, check in checks.items():
         try:
             print(f"✓ {name}: {check()}", flush=True)
         except Exception as error:  # a check may fail in any way; the next lines depend on it
             print(f"✗ {name}: {str(error).splitlines()[0] if str(error) else type(error).__name__}", flush=True)
             return 6
-    print("Everything training needs is here.")
+    print("Everything that training needs is installed.")
     return 0
 
 
@@ -42,7 +42,7 @@ def _packages() -> str:
     if missing:
         checkout = _SETUP.is_file()
         command = f"bash scripts/setup.sh (or {PIP})" if checkout else f"pip install {' '.join(missing)}"
-        raise RuntimeError(f"missing {', '.join(missing)}; get them with: {command}")
+        raise RuntimeError(f"missing {', '.join(missing)}; install with: {command}")
     return ", ".join(PACKAGES.values())
 
 
@@ -75,9 +75,9 @@ def _use_now() -> str:
     watch.look()
     found = watch.verdict()
     if found.others_percent is None:
-        return "how busy the cores are is not readable here"
-    advice = "; speeds that are measured now may be too low"
-    busy = f"other programs use {found.others_percent:.0f} % of the cores, {found.stolen_percent:.0f} % are stolen"
+        return "the load of the cores cannot be read here"
+    advice = "; speeds measured now may be too low"
+    busy = f"other programs use {found.others_percent:.0f} % of the cores, CPU steal is {found.stolen_percent:.0f} %"
     return busy + (advice if found.others_percent >= MOST_OTHERS else "")
 
 
@@ -118,13 +118,28 @@ def _compilation() -> str:
 def _procgen() -> str:
     import numpy as np
 
-    from rlcb.config.schema import EnvConfig
+    from rlcb.config.environment import EnvConfig
     from rlcb.envs.families import make_env
 
     env = make_env(EnvConfig(), num_envs=2, seed=0, num_threads=0)
     env.step(np.zeros(2, np.int64))
     env.close()
-    return "CoinRun made a step"
+    return "one CoinRun step done"
+
+
+def _atari() -> str:
+    import numpy as np
+
+    from rlcb.config.environment import EnvConfig
+    from rlcb.envs.families import INSTALL_ATARI, make_env
+    from rlcb.hardware import package_version
+
+    if importlib.util.find_spec("ale_py") is None:
+        return f"not installed (optional): {INSTALL_ATARI}"
+    env = make_env(EnvConfig(name="ALE/Pong-v5"), num_envs=2, seed=0, num_threads=0)
+    env.step(np.zeros(2, np.int64))
+    env.close()
+    return f"ale-py {package_version('ale-py')}, Pong made a step"
 
 
 def _one_update() -> str:
@@ -140,4 +155,4 @@ def _one_update() -> str:
     worker.env.close()
     if update.skipped_steps:
         raise RuntimeError("the gradient was not finite")
-    return f"PPO learned from {config.rollout_size} steps in {time.perf_counter() - started:.2f} s"
+    return f"one PPO update on {config.rollout_size} steps in {time.perf_counter() - started:.2f} s"

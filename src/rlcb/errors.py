@@ -18,7 +18,7 @@ class NotPermitted(UsageError):
 
 
 class Diverged(RlcbError):
-    """Training produced numbers that are not finite and cannot go on."""
+    """Training produced numbers that are not finite and cannot continue."""
 
     exit_code = 3
 

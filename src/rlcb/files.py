@@ -246,7 +246,7 @@ def take_lock(path: Path) -> tuple[int | None, str]:
 
 
 def owner_of_lock(path: Path) -> str | None:
-    """Whose process has a lock file locked; None if nobody has. Nothing is written and no lock is kept."""
+    """Whose process has a lock file locked; None if no process has. Nothing is written and no lock is kept."""
     try:
         descriptor = open_descriptor(path, os.O_RDONLY)
     except OSError:

@@ -31,7 +31,7 @@ class _Formatter(argparse.RawDescriptionHelpFormatter):
         if self._defaults is None:
             self._defaults = self._read_defaults()
         own = action.default if action.option_strings or action.nargs == "?" else None
-        own = None if own is False or own == argparse.SUPPRESS else own
+        own = None if own is False or own in ([], argparse.SUPPRESS) else own
         default = self._defaults.get(action.dest, own)
         shown = "" if default is None else f" (default {default})"
         return f"{action.help}{shown.replace('%', '%%')}"
@@ -61,7 +61,8 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Print one line and exit with 2."""
-        self.exit(2, f"{self.prog}: error: {message}; see {self.prog} --help\n")
+        see = " See" if message.endswith("?") else "; see"
+        self.exit(2, f"{self.prog}: error: {message}{see} {self.prog} --help\n")
 
     def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
         """End the program, with a message or after the help."""
@@ -78,7 +79,7 @@ class Parser(argparse.ArgumentParser):
         for action in self._actions:  # an empty value, as of a variable that is not set, means nothing
             value = getattr(arguments, action.dest, None)
             if value == "" or (isinstance(value, list) and "" in value):
-                self.error(f"{(*action.option_strings, action.dest)[0]}: the value is empty; leave the flag out")
+                self.error(f"{(*action.option_strings, action.dest)[0]}: the value is empty; give one or omit the flag")
         return arguments
 
     def take(self, given: Mapping[str, Any], without: Sequence[str] = ()) -> argparse.Namespace:
@@ -98,7 +99,7 @@ class Parser(argparse.ArgumentParser):
 
 def _unknown(name: str, known: Sequence[str]) -> str:
     close = difflib.get_close_matches(name.partition("=")[0], known, 1)
-    return f"unknown argument {name}" + (f", did you mean {close[0]}?" if close else "")
+    return f"unknown argument {name}" + (f"; did you mean {close[0]}?" if close else "")
 
 
 def _parameter(action: argparse.Action) -> str:
@@ -208,7 +209,7 @@ def whole_or_auto(low: int, high: int) -> Callable[[str], int | str]:
         try:
             return text if text == "auto" else whole(low, high)(text)
         except argparse.ArgumentTypeError as error:
-            raise argparse.ArgumentTypeError(f"{error}, nor auto") from None
+            raise argparse.ArgumentTypeError(f"{error} or auto") from None
 
     return read
 
@@ -218,7 +219,7 @@ def file_or_name(find: Callable[[str], Path]) -> Callable[[str], Path]:
 
     def read(text: str) -> Path:
         if not text:
-            raise argparse.ArgumentTypeError("the value is empty; leave the flag out")
+            raise argparse.ArgumentTypeError("the value is empty; give one or omit the flag")
         try:
             return find(text)
         except UsageError as error:

@@ -159,7 +159,7 @@ def cuda_problem(num_threads: int | None = None) -> str | None:
     if torch.version.cuda is None and torch.version.hip is None:
         gpu = ", ".join(describe_gpus()["gpus"])
         if not gpu:
-            return f"there is no NVIDIA GPU here, and this torch ({torch.__version__}) is built for CPUs"
+            return f"this machine has no NVIDIA GPU, and this torch ({torch.__version__}) is built for CPUs"
         command = f"pip uninstall -y torch && pip install torch=={torch.__version__.split('+')[0]}"
         return f"this torch ({torch.__version__}) is built for CPUs; {gpu} needs one with CUDA: {command}"
     return _driver_problem(said, f"torch {torch.__version__}, which is built for CUDA {torch.version.cuda}")
@@ -175,13 +175,13 @@ def _driver_problem(said: str, needs: str) -> str:
         version = f" {driver}" if driver else ""
         return f"the NVIDIA driver{version} (CUDA {major}.{rest // 10}) is too old for {needs}; install a newer driver"
     if not gpus and not driver:
-        return "there is no NVIDIA driver here (no /proc/driver/nvidia, no nvidia-smi that answers); install one"
+        return "no NVIDIA driver found (no /proc/driver/nvidia, no working nvidia-smi); install one"
     if said:
         return f"torch cannot use the GPU: {said.splitlines()[0].removeprefix('CUDA initialization: ')}"
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None:
         return f"CUDA_VISIBLE_DEVICES is {visible!r}, which hides the GPU ({gpus or 'none listed'}); set it to 0"
-    return f"torch sees no GPU, the driver {driver or ''} lists {gpus or 'none'}; a container needs access to it"
+    return f"torch sees no GPU; the driver {driver or ''} lists {gpus or 'none'}; a container needs access to it"
 
 
 def computes_bf16(device: str) -> bool:

@@ -123,7 +123,7 @@ class Learner:
         return Update(self._metrics(batch, statistics, norms, learning_rate), skipped, bad_batch)
 
     def _shuffled(self, count: int) -> Tensor:
-        """The numbers of so many items in a new order for every epoch, a row for each optimizer step of this rank."""
+        """The numbers of this many items in a new order for every epoch, a row for each optimizer step of this rank."""
         orders = [torch.randperm(count, generator=self.generator) for _ in range(self.config.training.n_epochs)]
         return torch.stack(orders).view(-1, self.config.minibatch_items // self.group.size)
 

@@ -1,4 +1,4 @@
-"""What acting leaves for learning."""
+"""Rollouts: what the collector hands to the learner."""
 
 from dataclasses import dataclass
 
@@ -20,6 +20,7 @@ class Rollout:
     rewards: Tensor  # [T, B] raw; the value beyond a time limit is in `truncation_value`
     dones: Tensor  # [T, B] bool
     truncation_value: Tensor  # [T, B] value of what a time limit cut off, 0 elsewhere
+    ends: Tensor  # [T, B] bool: whole episodes that ended; `dones` may also mark ends of parts, such as lives
 
 
 def make_rollout(n_steps: int, num_envs: int, spec: EnvSpec, device: str = "cpu") -> Rollout:
@@ -35,4 +36,5 @@ def make_rollout(n_steps: int, num_envs: int, spec: EnvSpec, device: str = "cpu"
         rewards=torch.empty((T, B), dtype=torch.float32),
         dones=torch.empty((T, B), dtype=torch.bool),
         truncation_value=torch.empty((T, B), dtype=torch.float32),
+        ends=torch.empty((T, B), dtype=torch.bool),
     )

@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM and a terminal that hangs up: they end a program, or ask it for an orderly end; death by descent."""
+"""Ctrl-C, SIGTERM and hang-up: they end a program or ask it for an orderly end; children end with their parent."""
 
 import contextlib
 import ctypes
@@ -51,10 +51,10 @@ class StopRequest:
     Once it was asked, a second signal ends the process at once, unless it is a hang-up.
     """
 
-    def __init__(self, answer: str = "finishing the current update, then saving") -> None:
+    def __init__(self, answer: str = "finishing the current update and saving") -> None:
         """`answer`: what is done when it is asked to stop, for the person who asks."""
         self.signal: int | None = None  # 0: the program itself asked
-        self._answer = f"\n{answer}; once more to stop at once\n".encode()
+        self._answer = f"\n{answer}; press Ctrl-C again to stop at once\n".encode()
         self._asked = False  # by a signal that somebody sends on purpose
 
     def install(self) -> None:
@@ -86,7 +86,7 @@ class StopRequest:
 
     def _received(self, number: int, frame: FrameType | None) -> None:
         if self._asked and number != signal.SIGHUP:
-            _say(b"\nstopped at once; what was saved before is intact\n")
+            _say(b"\nstopped at once; earlier checkpoints are intact\n")
             os._exit(128 + number)
         # When a terminal is closed, shell and kernel may send SIGHUP each, and a shutdown SIGTERM after it.
         self._asked = self._asked or number != signal.SIGHUP
@@ -106,7 +106,7 @@ class CallerStop(StopRequest):
     Until there is something to save, and from the second one on, signals do what they did before the call.
     """
 
-    def __init__(self, answer: str = "finishing the current update, then saving") -> None:
+    def __init__(self, answer: str = "finishing the current update and saving") -> None:
         super().__init__(answer)
         self.handlers: dict[int, Any] = {number: signal.getsignal(number) for number in CAUGHT}
 

@@ -18,6 +18,7 @@ from rlcb.config.registry import ALGORITHMS
 from rlcb.config.schema import Config
 from rlcb.console import note, say, warn
 from rlcb.envs.own_code import permitted_flags
+from rlcb.envs.registered import refuse_unshared
 from rlcb.errors import ResourceError, RlcbError, UsageError, WorkersLost
 from rlcb.hardware import cuda_problem, describe_gpus, package_version, prepare_process, resolve_device
 from rlcb.run.directory import (
@@ -26,6 +27,7 @@ from rlcb.run.directory import (
     create_run,
     open_run,
 )
+from rlcb.run.ending import resume_flag
 from rlcb.run.fit import Fit, check_fit
 from rlcb.run.gpu_failures import gpu_failures, less_memory
 from rlcb.run.history import Metrics
@@ -67,8 +69,10 @@ def train(request: Request, stop: StopRequest) -> Trained:
     if not request.resume:
         check_output(path, config, mode)
     if not want_tensorboard(config.logging.tensorboard) and config.logging.tensorboard == "auto":
-        note(f"TensorBoard is not installed, its files are not written: {INSTALL_TENSORBOARD}")
+        note(f"TensorBoard is not installed, so no event files are written: {INSTALL_TENSORBOARD}")
     check_hardware(config, mode)
+    if request.from_python and mode == "parallel":
+        refuse_unshared(config.env.name, config.modules)
     cluster = config.parallel.cluster
     if mode == "sequential" or cluster is None or request.dry_run:
         config = with_device(config, mode)
@@ -88,7 +92,7 @@ def _run_on_cluster(request: Request, path: Path, config: Config, mode: str, clu
     from rlcb.cluster.connect import guarded, prepare
 
     if request.on_update:
-        raise UsageError("on_update: not with a cluster, whose run has a process of its own; read its metrics.jsonl")
+        raise UsageError("on_update cannot be used with a cluster: the run has its own process; read metrics.jsonl")
 
     def work() -> int:
         stop = StopRequest()
@@ -109,11 +113,9 @@ def _run_on_cluster(request: Request, path: Path, config: Config, mode: str, clu
         if code is not None:
             return code - 128 if code > 128 else None
         if request.resume or (path.exists() and path.stat().st_ctime >= begun):
-            raise WorkersLost(
-                f"this machine's part of the cluster is gone; go on with --resume {path}{permitted_flags()}"
-            )
+            raise WorkersLost(f"Ray on this machine has stopped; resume with {resume_flag(path)}{permitted_flags()}")
         warn(f"Ray ended before the run began (attempt {attempt} of {_CLUSTER_ATTEMPTS})")
-    raise WorkersLost(f"--cluster {cluster}: Ray could not be started; nothing was written; its logs are in /tmp/ray")
+    raise WorkersLost(f"--cluster {cluster}: Ray could not be started; nothing was written; see the logs in /tmp/ray")
 
 
 # Checks before anything is started
@@ -133,7 +135,7 @@ def check_hardware(config: Config, mode: str) -> None:
     if cluster is None:
         return
     if mode == "sequential":
-        raise UsageError(f"--cluster {cluster}: a sequential run is one process; use --mode parallel for a cluster")
+        raise UsageError(f"--cluster {cluster}: a sequential run has one process; use --mode parallel on a cluster")
     check_cluster(cluster, config.parallel.insecure)
     workers, least = config.parallel.num_workers, config.parallel.min_workers
     if isinstance(workers, int) and least > workers:
@@ -154,7 +156,7 @@ def _gpu_command(algorithm: str) -> str:
     """How the algorithm would be trained on a GPU, for the end of a line; empty where it has no such mode."""
     if "sequential" not in ALGORITHMS[algorithm].modes:
         return ""
-    return f"; one GPU serves one process best: rlcb train {algorithm} --mode sequential --device cuda"
+    return f"; to use the GPU: rlcb train {algorithm} --mode sequential --device cuda"
 
 
 def with_device(config: Config, mode: str) -> Config:
@@ -168,16 +170,16 @@ def with_device(config: Config, mode: str) -> Config:
     if mode == "parallel" and not config.parallel_execution.has_learners:
         command = _gpu_command(config.algorithm)
         if command and describe_gpus()["gpus"] and cuda_problem(threads) is None:
-            note(f"--device auto takes the CPU: parallel {config.algorithm.upper()} runs on CPU cores{command}")
+            note(f"--device auto selects the CPU: parallel {config.algorithm.upper()} runs on CPU cores{command}")
         return config.changed("hardware", device="cpu")
     problem = cuda_problem(threads)
     if wanted == "cuda" and problem is not None:
-        where = "learners run on this machine, not on the cluster's nodes: " if config.parallel.cluster else ""
+        where = "learners run on this machine, not on the nodes of the cluster: " if config.parallel.cluster else ""
         raise UsageError(f"--device cuda: {where}{problem}; or use --device cpu")
     if problem is None and wanted == "auto" and mode == "parallel" and learners > 1:
-        problem = f"num_learners is {learners}, and one learner uses a GPU"
+        problem = f"num_learners is {learners}, but only one learner can use a GPU"
     if problem is not None:
-        note(f"--device auto takes the CPU: {problem}")
+        note(f"--device auto selects the CPU: {problem}")
     return config.changed("hardware", device="cuda" if problem is None else "cpu")
 
 
@@ -254,13 +256,14 @@ def _reported(request: Request, stop: StopRequest) -> Callable[[Metrics], None] 
 
 def _resume_command(request: Request, run: RunDirectory) -> str:
     command = request.prog if request.prog.startswith("rlcb") else f"python {request.prog}"
-    return f"{command} --resume {run.path}{permitted_flags()}"
+    return f"{command} {resume_flag(run.path)}{permitted_flags()}"
 
 
 def _how_to_go_on(request: Request, run: RunDirectory) -> str:
     """How a run that failed can be continued, if it has a checkpoint."""
     saved = any(run.checkpoints.glob(f"{run.prefix}_*.pt"))
-    return f"go on from the last checkpoint with: {_resume_command(request, run)}" if saved else "nothing was saved yet"
+    command = f"resume from the last checkpoint with: {_resume_command(request, run)}"
+    return command if saved else "nothing was saved yet"
 
 
 def _with_limit(outcome: "Outcome", run: RunDirectory, config: Config, stop: StopRequest) -> "Outcome":

@@ -71,7 +71,7 @@ def test_actors_on_a_gpu_go_to_the_node_that_has_one(tmp_path: Path) -> None:
 def test_a_cluster_without_a_gpu_is_refused_in_one_line(tmp_path: Path) -> None:
     needs_ray()
     done = run(command(tmp_path / "run", 5, "local"), env={"CUDA_VISIBLE_DEVICES": ""})
-    done.assert_one_line_error(4, "--actor-device cuda: no node of the cluster has a GPU with room for an actor")
+    done.assert_one_line_error(4, "--actor-device cuda: no node of the cluster has enough free GPU memory for an actor")
     assert not (tmp_path / "run").exists()
 
 
@@ -79,5 +79,5 @@ def test_a_learner_needs_its_gpu_on_this_machine(tmp_path: Path) -> None:
     needs_ray()
     words = (*flags("impala", 5, tmp_path / "run", TWO), *ON_GPU, "--cluster", "local")
     done = run([sys.executable, "-m", "rlcb", *map(str, words)], env={"CUDA_VISIBLE_DEVICES": ""})
-    done.assert_one_line_error(2, "--device cuda: learners run on this machine, not on the cluster's nodes: ")
+    done.assert_one_line_error(2, "--device cuda: learners run on this machine, not on the nodes of the cluster: ")
     assert not (tmp_path / "run").exists()

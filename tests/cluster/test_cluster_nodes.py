@@ -67,7 +67,7 @@ def test_too_few_workers_end_the_run_with_a_checkpoint(begin: Begin, tmp_path: P
         wait_for_line(process, "Update 10 |")
         nodes.remove_node(next(iter(nodes.worker_nodes)), allow_graceful=False)
         error = ended(process, 4)
-    assert "min_workers is 4; saved; go on with --resume" in error
+    assert "min_workers is 4; saved; resume with --resume" in error
     saved = max(int(p.stem.rsplit("_", 1)[1]) for p in (path / "checkpoints").glob("*_step_*.pt"))
     assert saved >= 8 * ROLLOUT
     total = ("--total-timesteps", str(saved + 5 * ROLLOUT), "--cluster", "null", "--min-workers", "1")
@@ -87,7 +87,7 @@ def test_a_lost_head_ends_the_run(algorithm: str, what: str, begin: Begin, tmp_p
         else:
             nodes.head_node.kill_raylet()
         error = ended(process, 4, within=90)  # it takes 12 s
-    assert f"go on with --resume {path}" in error
+    assert f"resume with --resume {path}" in error
     assert "Traceback" not in error
     done = rlcb("train", "--resume", path, "--total-timesteps", str(12 * ROLLOUT), "--cluster", "null")
     assert done.returncode == 0, done.stderr

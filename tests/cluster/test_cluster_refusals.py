@@ -20,7 +20,7 @@ def test_a_cluster_beyond_this_machine_needs_a_token(tmp_path: Path) -> None:
     rlcb("train", *FOUR, "ppo", *CART, *given, env=no_token).assert_one_line_error(2, "token", "--insecure")
     # What is not refused any more is not there either.
     done = rlcb("train", *FOUR, "ppo", *CART, *given, "--insecure", env=no_token)
-    done.assert_one_line_error(4, "nobody answers", "ray start --head")
+    done.assert_one_line_error(4, "no answer", "ray start --head")
     assert not (tmp_path / "run").exists()
 
 

@@ -148,7 +148,7 @@ def test_a_signal_brings_the_last_checkpoint_home_and_status_says_where(
     there = trainings()
     assert len(there) == 3
     os.kill(process.pid, signal.SIGINT)
-    assert f"Continue with: rlcb benchmark --output-dir {output}" in process.communicate(timeout=120)[0]
+    assert f"Resume with: rlcb benchmark --output-dir {output}" in process.communicate(timeout=120)[0]
     assert process.returncode == 130
     assert psutil.wait_procs(there, timeout=30)[1] == []
     assert not actors()
@@ -203,7 +203,7 @@ def test_parallel_runs_have_the_nodes_to_themselves(cluster: "Cluster", tmp_path
     size = ("--seeds", "1", "2", "--num-workers", "2", "--total-timesteps", str(8 * ROLLOUT))
     done = rlcb(*SUITE, *size, "--cluster", cluster.address, "--output-dir", output, env=SETTINGS)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "a parallel run has all nodes to itself" in done.stdout
+    assert "a parallel run uses all nodes exclusively" in done.stdout
     under_way: set[str] = set()
     for event in suite_events(output):
         if event["event"] == "run_started":
@@ -259,7 +259,7 @@ def test_a_node_with_other_versions_is_left_out_and_a_lost_head_ends_the_suite_w
     lost = [event["reason"] for event in suite_events(output) if event["event"] == "node_lost"]
     assert any("it has gymnasium 0.1, this machine " in reason for reason in lost)
     assert error.count("note: no run is started on ") == 1
-    assert f"continue with: rlcb benchmark --output-dir {output}" in error
+    assert f"resume with: rlcb benchmark --output-dir {output}" in error
     assert "Traceback" not in error
     done = rlcb("benchmark", "--output-dir", output, "--cluster", "null")
     assert done.returncode == 0, done.stdout + done.stderr

@@ -24,4 +24,4 @@ def test_failed_calls_cost_no_worker(algorithm: str, tmp_path: Path) -> None:
     assert_every_step_once(path, updates)
     # One whose calls fail for a whole minute may be taken for silent; none is taken for dead.
     lost = [event["how"] for event in events_of(path) if event["event"] == "worker_lost"]
-    assert all("silent" in how for how in lost), lost
+    assert all("heartbeat" in how for how in lost), lost

@@ -78,9 +78,9 @@ def test_heads_that_ask_for_no_token(no_token: dict[str, str], tmp_path: Path) -
     needs_ray()
     with head(no_token) as port:
         given = [*flags("ppo", 3, tmp_path / "run", TWO), "--cluster", f"127.0.0.1:{port}"]
-        rlcb(*given, env=no_token).assert_one_line_error(2, "asks for no token", "all interfaces", "--insecure")
+        rlcb(*given, env=no_token).assert_one_line_error(2, "requires no token", "all interfaces", "--insecure")
         token = {**no_token, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
-        rlcb(*given, env=token).assert_one_line_error(2, "token on this machine", "asks for none", "--insecure")
+        rlcb(*given, env=token).assert_one_line_error(2, "this machine has a token", "requires none", "--insecure")
         assert not (tmp_path / "run").exists()
         for environment in (no_token, token):
             done = rlcb(*given, "--insecure", env=environment)
@@ -91,7 +91,7 @@ def test_a_head_that_asks_for_a_token_which_is_missing_here(no_token: dict[str, 
     needs_ray()
     with head({"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}) as port:
         given = [*flags("ppo", 3, tmp_path / "run", TWO), "--cluster", f"127.0.0.1:{port}"]
-        rlcb(*given, env=no_token).assert_one_line_error(4, "wants a token", "RAY_AUTH_TOKEN")
+        rlcb(*given, env=no_token).assert_one_line_error(4, "requires a token", "RAY_AUTH_TOKEN")
 
 
 def test_a_cluster_of_this_machine_alone_listens_on_loopback_and_ends_with_its_driver(

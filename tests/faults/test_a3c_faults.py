@@ -82,7 +82,7 @@ def test_a_killed_worker_is_replaced_and_the_other_goes_on_meanwhile(begin: Star
     wait_for_line(process, "Update 5 |")
     workers_of(process.pid)[0].kill()
     out, err = ended(process, 0)
-    assert "warning: worker 0 is lost (killed by SIGKILL); replacing it" in err
+    assert "warning: worker 0 was lost (killed by SIGKILL); replacing it" in err
     assert out.split("Worker 0 started")[0].count("Update ") > 5  # before there was somebody new
     assert "Worker Restarts: 1" in out
     assert losses(path) == [("worker 0", "killed by SIGKILL")]
@@ -109,7 +109,7 @@ def test_one_loss_after_another_then_ctrl_c_while_one_hangs(begin: Start, tmp_pa
     path = tmp_path / "run"
     process = begin(*CARTPOLE, "--worker-timeout", "4", *ENDLESS, "--output-dir", path)
     wait_for_line(process, "Update 3 |")
-    faults = ((signal.SIGABRT, "killed by SIGABRT"), (signal.SIGSTOP, "silent for 4 s and killed"))
+    faults = ((signal.SIGABRT, "killed by SIGABRT"), (signal.SIGSTOP, "no heartbeat for 4 s, killed"))
     for number, _ in faults:
         victim = workers_of(process.pid)[0]  # the one that has worked for longest
         victim.send_signal(number)

@@ -99,7 +99,7 @@ def test_a_device_that_fails_ends_the_run_and_its_last_checkpoint_goes_on(
     with monkeypatch.context() as broken:
         break_in_update(broken, 3, error)
         done = train(run)
-    words = ("the GPU failed: ", line, f"go on from the last checkpoint with: rlcb train --resume {run}")
+    words = ("the GPU failed: ", line, f"resume from the last checkpoint with: rlcb train --resume {run}")
     done.assert_one_line_error(6, *words)
     assert failed(run)["exit_code"] == 6
     assert line in failed(run)["reason"]
@@ -121,14 +121,14 @@ def test_out_of_memory_says_what_did_not_fit_who_holds_it_and_what_helps(
         6,
         "out of memory on the GPU: 20.00 GiB more did not fit; NVIDIA H200 has 140.0 GB: 3.0 GB free, 17.0 GB held by "
         "this process, 120.0 GB by others and CUDA; use fewer --num-envs, a smaller --batch-size or "
-        "--micro-batch-size, or end other programs on the GPU; go on from the last checkpoint with: rlcb train",
+        "--micro-batch-size, or end other programs on the GPU; resume from the last checkpoint with: rlcb train",
     )
     assert failed(run)["exit_code"] == 6
     assert resume(run).returncode == 0
 
 
 def test_out_of_memory_before_the_first_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Here torch has no CUDA and does not tell its memory: a GPU that does not answer any more."""
+    """Here torch has no CUDA and does not tell its memory: a GPU that no longer answers."""
     run = tmp_path / "run"
     with monkeypatch.context() as broken:
         broken.setattr(

@@ -114,7 +114,7 @@ def test_a_device_that_fails_ends_the_run_in_one_line_and_its_last_checkpoint_go
     _, err = ended(process, 6)
     (line,) = [line for line in err.splitlines() if not line.startswith(("note:", "warning:"))]
     assert "the GPU failed: CUDA error: an illegal memory access was encountered" in line
-    assert line.endswith(f"go on with --resume {path}")
+    assert line.endswith(f"resume with --resume {path}")
     assert load_newest(path / "checkpoints", "impala", pytest.fail)[1]["meta"]["updates"] == 10
     (tmp_path / "sitecustomize.py").unlink()
     assert rlcb("train", "--resume", path).returncode == 0

@@ -72,7 +72,7 @@ def killed_at(code: str, *arguments: str | Path) -> None:
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run that nobody killed."""
     path = tmp_path_factory.mktemp("whole") / "run"
-    flags = (*CARTPOLE, "--lr-schedule", "constant", "--save-interval", "3")
+    flags = (*CARTPOLE, "--save-interval", "3")
     assert rlcb("train", "ppo", *flags, "--total-timesteps", "2304", "--output-dir", path).returncode == 0
     return path
 
@@ -83,7 +83,7 @@ def test_killed_at_any_point_of_recording_the_run_resumes_as_if_nothing_had_happ
     whole: Path, tmp_path: Path, point: str
 ) -> None:
     path, (code, lines) = tmp_path / "run", POINTS[point]
-    flags = ("train", "ppo", *CARTPOLE, "--lr-schedule", "constant", "--save-interval", "3", "--output-dir", path)
+    flags = ("train", "ppo", *CARTPOLE, "--save-interval", "3", "--output-dir", path)
     killed_at(code, *flags, "--total-timesteps", "2304")
     assert not (path / "metrics.json").exists()
     crashed = load_run(path)
@@ -100,7 +100,7 @@ def test_killed_at_any_point_of_recording_the_run_resumes_as_if_nothing_had_happ
 @pytest.mark.xdist_group("killed while recording")
 def test_a_crash_after_a_resume_leaves_a_metrics_json_that_is_older_than_the_log(whole: Path, tmp_path: Path) -> None:
     path = tmp_path / "run"
-    flags = ("train", "ppo", *CARTPOLE, "--lr-schedule", "constant", "--save-interval", "3", "--output-dir", path)
+    flags = ("train", "ppo", *CARTPOLE, "--save-interval", "3", "--output-dir", path)
     assert rlcb(*flags, "--total-timesteps", "768").returncode == 0
     older = (path / "metrics.json").read_bytes()
     killed_at(POINTS["between the line and the checkpoint"][0], "train", "--resume", path, "--total-timesteps", "2304")

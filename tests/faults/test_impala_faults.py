@@ -92,7 +92,7 @@ def test_a_killed_actor_is_replaced_and_nobody_waits_for_it(begin: Start, tmp_pa
     wait_for_line(process, "Update 5 |")
     actors[0].kill()
     out, err = ended(process, 0)
-    assert "warning: actor 0 is lost (killed by SIGKILL); replacing it" in err
+    assert "warning: actor 0 was lost (killed by SIGKILL); replacing it" in err
     # Slots hold rollouts for two updates, two more may be under way: beyond these somebody must have gone on.
     meanwhile = out.split("Actor 0 started")[0]
     assert meanwhile.count("Update ") > 5
@@ -122,8 +122,8 @@ def test_one_loss_after_another_then_ctrl_c_while_the_learner_hangs(begin: Start
     faults = (
         ("learner", signal.SIGKILL, "killed by SIGKILL"),
         ("actor", signal.SIGABRT, "killed by SIGABRT"),
-        ("learner", signal.SIGSTOP, "silent for 5 s and killed"),
-        ("actor", signal.SIGSTOP, "silent for 5 s and killed"),
+        ("learner", signal.SIGSTOP, "no heartbeat for 5 s, killed"),
+        ("actor", signal.SIGSTOP, "no heartbeat for 5 s, killed"),
     )
     for kind, number, _ in faults:
         victim = oldest(process.pid, kind)
@@ -143,7 +143,7 @@ def test_one_loss_after_another_then_ctrl_c_while_the_learner_hangs(begin: Start
         actor.resume()
     out, _ = ended(process, 130)
     assert "Resume with:" in out
-    assert [how for _, how in losses(path)] == [*(how for _, _, how in faults), "silent for 5 s and killed"]
+    assert [how for _, how in losses(path)] == [*(how for _, _, how in faults), "no heartbeat for 5 s, killed"]
     assert [who.split()[0] for who, _ in losses(path)] == ["learner", "actor", "learner", "actor", "learner"]
     assert (summary(path)["status"], summary(path)["worker_restarts"]) == ("interrupted", 5)
     finish(path)

@@ -260,7 +260,7 @@ def test_a_suite_hangs_up_its_run(start: Start, tmp_path: Path) -> None:
     wait_for_line(process, "started, output in")
     os.kill(process.pid, signal.SIGHUP)
     out, _ = ended(process, 129)
-    assert "Continue with: rlcb benchmark" in out
+    assert "Resume with: rlcb benchmark" in out
     assert descendants(process.pid) == []
 
 
@@ -353,7 +353,7 @@ def test_the_first_signal_ends_a_program_that_has_not_begun_to_train(number: int
     path, config = tmp_path / "tuned.yaml", tmp_path / "cartpole.yaml"
     config.write_text("env: {name: CartPole-v1}\n")
     process = start("tune", "ppo", "--config", config, "--output", path, fresh=True)
-    wait_for_line(process, "Measuring what is fastest")
+    wait_for_line(process, "Measuring on ")
     process.send_signal(number)
     _, err = ended(process, 128 + number)
     assert err == ""

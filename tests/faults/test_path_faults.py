@@ -303,8 +303,8 @@ def test_every_reader_uses_the_function_that_refuses() -> None:
 def test_a_folder_that_is_no_folder_is_one_line(tmp_path: Path) -> None:
     path = put("named pipe", tmp_path / "pipe")
     refused(path, "train", "ppo", "--output-dir", path).assert_one_line_error(2, "not a directory")
-    refused(path, "train", "--resume", path).assert_one_line_error(5, "holds no run")
+    refused(path, "train", "--resume", path).assert_one_line_error(5, "contains no run")
     refused(path, "benchmark", "--total-timesteps", "4096", "--output-dir", path).assert_one_line_error(2, "directory")
     done = rlcb("compare", path, timeout=SECONDS)
     assert done.returncode == UsageError.exit_code
-    assert "not a directory" in done.stderr
+    assert "neither a directory" in done.stderr

@@ -118,7 +118,7 @@ class Torture:
         for actor in list(self.held):
             if self.processes[actor].silent_for() > PATIENCE:
                 self.processes[actor].kill()
-                raise WorkerDied(self.processes[actor], f"silent for {PATIENCE:g} s and killed")
+                raise WorkerDied(self.processes[actor], f"no heartbeat for {PATIENCE:g} s, killed")
 
     def hand_out(self) -> None:
         while self.idle and (ticket := self.book.hand_out(self.idle[0])):
@@ -205,7 +205,7 @@ def test_killed_actors_leave_nothing_that_is_learned_from(
     finally:
         torture.end()
     assert torture.killed == KILLS
-    assert torture.ends["silent for 3 s and killed"] >= 1, "the actor that stopped was not found out"
+    assert torture.ends["no heartbeat for 3 s, killed"] >= 1, "the actor that stopped was not found out"
     assert torture.ends["killed by SIGKILL"] >= 20
     assert torture.left_half >= 5, torture.ends
     assert all(torture.learned_of[life] <= count for life, count in torture.filled.items())

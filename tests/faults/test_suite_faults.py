@@ -95,7 +95,7 @@ def test_ctrl_c_saves_and_says_how_to_continue_and_a_second_suite_waits_outside(
     os.kill(process.pid, signal.SIGINT)
     out, err = process.communicate(timeout=60)
     assert process.returncode == 130, out + err
-    assert f"Continue with: rlcb benchmark --output-dir {output} --jobs 1" in out
+    assert f"Resume with: rlcb benchmark --output-dir {output} --jobs 1" in out
     assert "Traceback" not in out + err
     assert psutil.wait_procs(family, timeout=30)[1] == []
     assert json.loads((run.path / "training_summary.json").read_text())["status"] == "interrupted"
@@ -104,7 +104,7 @@ def test_ctrl_c_saves_and_says_how_to_continue_and_a_second_suite_waits_outside(
     assert ("run_interrupted", run.name) in suite_events(output)
     assert not run.path.with_name("seed_2").exists()
     other = rlcb("benchmark", *settings, "--gamma", "0.5", "--output-dir", output)
-    other.assert_one_line_error(2, "gamma not set there, 0.5 now")
+    other.assert_one_line_error(2, "gamma not set there and 0.5 here")
 
 
 def test_a_second_signal_ends_everything_at_once(start: Start, tmp_path: Path) -> None:
@@ -116,7 +116,7 @@ def test_a_second_signal_ends_everything_at_once(start: Start, tmp_path: Path) -
     family[0].suspend()  # so that it cannot end of its own accord
     os.kill(process.pid, signal.SIGTERM)
     assert process.stderr is not None
-    assert any("once more to stop at once" in line for line in process.stderr)
+    assert any("again to stop at once" in line for line in process.stderr)
     os.kill(process.pid, signal.SIGTERM)
     assert process.wait(60) == 143
     assert psutil.wait_procs(family, timeout=30)[1] == []

@@ -41,8 +41,8 @@ SHORT = (*CARTPOLE, "--total-timesteps", "256", "--tensorboard", "false")
     [
         ("1:00:00", ["1:00:00", "base 60", "1.5"]),
         ("190:20:30.15", ["base 60"]),
-        ("010", ["010", "begins with 0"]),
-        ("-00.5", ["begins with 0"]),
+        ("010", ["010", "leading 0"]),
+        ("-00.5", ["leading 0"]),
         ("0o17", ["base 10"]),
         ("0x1F", ["base 10"]),
         ("0b1", ["base 10"]),
@@ -119,7 +119,7 @@ def test_a_run_inside_of_another_is_refused(copy: Path, inside: str) -> None:
     before = sorted(copy.rglob("*"))
     target = copy / "below" if inside == "." else copy / inside
     done = rlcb_here("train", "ppo", *SHORT, "--output-dir", target)
-    done.assert_one_line_error(2, str(target), f"lies inside of the run in {copy}")
+    done.assert_one_line_error(2, str(target), f"is inside the run in {copy}")
     assert sorted(copy.rglob("*")) == before
 
 
@@ -129,17 +129,17 @@ def test_links_and_dots_lead_to_the_same_refusal(copy: Path, tmp_path: Path, mon
     (tmp_path / "other").mkdir()
     dotted = tmp_path / "other" / ".." / copy.name / "new"
     for target in (tmp_path / "link" / "new", copy / "out" / "new", dotted):
-        rlcb_here("train", "ppo", *SHORT, "--output-dir", target).assert_one_line_error(2, "lies inside of the run in")
+        rlcb_here("train", "ppo", *SHORT, "--output-dir", target).assert_one_line_error(2, "is inside the run in")
         rlcb_here("benchmark", "--total-timesteps", "8192", "--output-dir", target).assert_one_line_error(
-            2, "lies inside"
+            2, "is inside"
         )
     aside = ("--checkpoint-dir", copy / "mine", "--output-dir", tmp_path / "new")
-    rlcb_here("train", "ppo", *SHORT, *aside).assert_one_line_error(2, "mine: lies inside of the run in")
+    rlcb_here("train", "ppo", *SHORT, *aside).assert_one_line_error(2, "mine: is inside the run in")
     file = tmp_path / "some.yaml"
     file.write_text(f"logging: {{checkpoint_dir: {copy / 'mine'}}}\n")
     monkeypatch.setattr("helpers.in_process.ROOT", tmp_path)  # where a run without --output-dir goes
     done = rlcb_here("train", "ppo", *SHORT, "--config", file)
-    done.assert_one_line_error(2, "mine: lies inside of the run in")
+    done.assert_one_line_error(2, "mine: is inside the run in")
     assert not (copy / "mine").exists()
 
 
@@ -148,7 +148,7 @@ def test_inside_of_a_run_that_is_running(start: Callable[..., object], tmp_path:
     process = start("train", "ppo", *endless, "--output-dir", tmp_path / "run")
     wait_for_line(process, "Update 1 ")  # type: ignore[arg-type]
     done = rlcb_here("train", "ppo", *SHORT, "--output-dir", tmp_path / "run" / "new")
-    done.assert_one_line_error(2, "lies inside of the run in")
+    done.assert_one_line_error(2, "is inside the run in")
 
 
 def test_beside_a_run_and_below_a_folder_of_runs_there_is_room(copy: Path) -> None:
@@ -162,7 +162,7 @@ def test_beside_a_run_and_below_a_folder_of_runs_there_is_room(copy: Path) -> No
 def test_another_algorithm_is_not_resumed(copy: Path) -> None:
     before = {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()}
     done = rlcb_here("train", "a2c", "--resume", copy)
-    done.assert_one_line_error(2, str(copy), "holds a run of ppo, not of a2c")
+    done.assert_one_line_error(2, str(copy), "contains a run of ppo, not of a2c")
     assert {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()} == before
     assert rlcb_here("train", "ppo", "--resume", copy).returncode == 0
     assert rlcb_here("train", "--resume", copy).returncode == 0

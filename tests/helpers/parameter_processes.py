@@ -53,7 +53,7 @@ def make_rollout(seed: int) -> Rollout:
     return Rollout(
         torch.randn(T + 1, B, FEATURES, generator=draw), torch.randint(2, (T, B), generator=draw),
         -torch.rand(T, B, generator=draw), torch.randn(T + 1, B, generator=draw), torch.randn(T, B, generator=draw),
-        torch.rand(T, B, generator=draw) < 0.2, torch.zeros(T, B),
+        torch.rand(T, B, generator=draw) < 0.2, torch.zeros(T, B), torch.zeros(T, B, dtype=torch.bool),
     )  # fmt: skip
 
 

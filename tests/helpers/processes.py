@@ -13,12 +13,15 @@ from helpers.forked import ForkedProcess
 
 ROOT = Path(__file__).resolve().parents[2]
 HELPERS = Path(__file__).resolve().parent  # where the programs are that tests start
-# Small enough for a test, whole enough to be the real thing.
-TINY = ("--num-envs", "8", "--n-steps", "32", "--batch-size", "128", "--n-epochs", "1", "--num-threads", "1")
+# Small enough for a test, whole enough to be the real thing. The learning rate is constant, so an extended run
+# equals one that was as long from the start.
+TINY = ("--num-envs", "8", "--n-steps", "32", "--batch-size", "128", "--n-epochs", "1", "--num-threads", "1",
+        "--lr-schedule", "constant")  # fmt: skip
 CARTPOLE = ("--env", "CartPole-v1", *TINY)
 TINY_ROLLOUT = 8 * 32
 EVERY_LINE = ("--log-every-seconds", "0")
-SHORT_CARTPOLE = ("--env", "CartPole-v1", "--n-steps", "32", "--num-threads", "1", "--tensorboard", "false")
+SHORT_CARTPOLE = ("--env", "CartPole-v1", "--n-steps", "32", "--num-threads", "1", "--tensorboard", "false",
+                  "--lr-schedule", "constant")  # fmt: skip
 
 
 class Finished(subprocess.CompletedProcess[str]):

@@ -14,9 +14,9 @@ from helpers.processes import CARTPOLE, ROOT, rlcb, run
     [
         (["train", "ppo", "--num-evns", "3"], ["--num-evns", "did you mean --num-envs"]),
         (["trian"], ["trian"]),
-        (["train"], ["which algorithm"]),
+        (["train"], ["no algorithm given"]),
         (["train", "dqn"], ["dqn", "ppo"]),
-        (["train", "ppo", "--duration", "1", "--total-timesteps", "5000"], ["exclude"]),
+        (["train", "ppo", "--duration", "1", "--total-timesteps", "5000"], ["cannot be used together"]),
         (["train", "ppo", "--env", "coinrn"], ["--env", "did you mean coinrun", "starpilot"]),
         (["train", "ppo", "--env", "CartPole-v9"], ["did you mean CartPole-v1"]),
         (["train", "ppo", "--env", "no_such_module:CartPole-v1"], ["no_such_module"]),
@@ -24,7 +24,7 @@ from helpers.processes import CARTPOLE, ROOT, rlcb, run
         (["train", "a3c", "--mode", "sequential"], ["--mode sequential", "a3c", "rlcb train a2c"]),
         (
             ["train", "impala", "--mode", "parallel", "--num-actors", "2", "--num-workers", "3"],
-            ["--num-actors and --num-workers mean the same here and differ"],
+            ["--num-actors and --num-workers are the same setting here and have different values"],
         ),
         (
             ["train", "impala", "--mode", "parallel", "--num-actors", "2", "--num-envs-per-actor", "0"],
@@ -49,7 +49,7 @@ def test_missing_cuda_is_exit_2_and_auto_says_so(tmp_path) -> None:
         "train", "ppo", "--device", "auto", *CARTPOLE, "--total-timesteps", "256", "--output-dir", tmp_path / "b"
     )
     assert done.returncode == 0
-    assert "note: --device auto takes the CPU: " in done.stderr
+    assert "note: --device auto selects the CPU: " in done.stderr
 
 
 def test_output_that_is_not_a_terminal_is_plain_lines(tmp_path) -> None:

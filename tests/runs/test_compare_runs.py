@@ -37,7 +37,7 @@ def test_real_runs_from_end_to_end(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
     assert "PPO Parallel (2 workers)" in done.stdout
     assert "CartPole-v1, 2,048 steps" in done.stdout
-    assert "other environment: coinrun, not CartPole-v1" in done.stdout
+    assert "different environment: coinrun instead of CartPole-v1" in done.stdout
     folders = ("--sequential", str(tmp_path / "sequential"), "--parallel", str(real))
     done = python("compare_results.py", *folders, "--output", str(tmp_path / "two.png"))
     assert done.returncode == 0, done.stderr

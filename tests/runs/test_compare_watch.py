@@ -53,14 +53,14 @@ def test_beside_a_real_run_until_it_is_over(tmp_path: Path, start: Start) -> Non
     (tmp_path / "runs").mkdir()
     out = tmp_path / "out"
     watching = start("compare", tmp_path / "runs", "--output", out, "--watch", "0.2")
-    assert "0 of 0 runs finished: nothing to show yet" in wait_for_line(watching, "finished")
+    assert "0 of 0 runs finished: no results yet" in wait_for_line(watching, "finished")
     training = start("train", "ppo", *CARTPOLE, *ENDLESS, "--output-dir", tmp_path / "runs" / "one")
     wait_for_line(watching, "report.html")
     page = (out / "report.html").read_text()
     assert 'data-refresh="0.2"' in page
     assert re.search(r"0 of 1 run finished, 1 running.*not judged", page)
     assert "still running (pid" in page
-    assert "Runs under way" in page
+    assert "Runs in progress" in page
     seen = os.stat(out / "report.html").st_mtime_ns
     wait_until(lambda: os.stat(out / "report.html").st_mtime_ns != seen)
     assert {path.name for path in out.iterdir() if not path.name.startswith(".")} == {"report.html"}

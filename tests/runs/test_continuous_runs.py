@@ -1,23 +1,20 @@
 """Trainings with continuous actions and scaled observations: they learn, resume exactly and are evaluated."""
 
 import json
-import os
 import shutil
-import signal
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from helpers.a2c_runs import learned as learned_by_a2c
 from helpers.equal_runs import FINAL, assert_equal_runs
-from helpers.processes import rlcb, wait_for_line
+from helpers.killed_runs import Start, assert_killed_is_whole
+from helpers.processes import rlcb
 from rlcb.run.checkpoint import load_checkpoint
 
-Start = Callable[..., subprocess.Popen[str]]
 PENDULUM = ("--env", "Pendulum-v1", "--num-threads", "1", "--tensorboard", "false", "--normalize-observations", "true")
-SMALL = (*PENDULUM, "--num-envs", "4", "--n-steps", "64", "--batch-size", "64", "--n-epochs", "2")
+SMALL = (*PENDULUM, "--num-envs", "4", "--n-steps", "64", "--batch-size", "64", "--n-epochs", "2",
+         "--lr-schedule", "constant")  # fmt: skip
 ROLLOUT = 4 * 64
 
 
@@ -25,7 +22,7 @@ def evaluated(path: Path, *flags: str) -> float:
     """The mean return of the final policy."""
     done = rlcb("evaluate", "--checkpoint", path, "--num-episodes", "50", "--num-threads", "1", *flags)
     assert done.returncode == 0, done.stderr
-    assert "Numbers in an action: 1" in done.stdout
+    assert "Action dimensions: 1" in done.stdout
     (file,) = (path / "checkpoints").glob("*_final_evaluation.json")
     mean: float = json.loads(file.read_text())["evaluations"][-1]["mean_reward"]
     return mean
@@ -59,27 +56,7 @@ def test_half_and_half_is_the_whole(precision: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("mode", ["sequential", "parallel"])
 def test_a_killed_run_goes_on_as_if_nothing_had_happened(start: Start, tmp_path: Path, mode: str) -> None:
     workers = ("--mode", "parallel", "--num-workers", "2", "--num-envs", "2") if mode == "parallel" else ()
-    arguments = ("train", "ppo", *SMALL, *workers, "--save-interval", "2")
-    total = ("--total-timesteps", str(8 * ROLLOUT))
-    whole, killed = tmp_path / "whole", tmp_path / "killed"
-    done = rlcb(*arguments, *total, "--output-dir", whole)
-    assert done.returncode == 0, done.stderr
-    process = start(*arguments, "--total-timesteps", str(10**6 * ROLLOUT), "--output-dir", killed)
-    wait_for_line(process, "Update 3 |")
-    os.killpg(process.pid, signal.SIGKILL)
-    process.communicate()
-    checkpoints = killed / "checkpoints"
-    for file in checkpoints.glob("*_step_*.pt"):  # it may have gone further before it was killed
-        if int(file.stem.rpartition("_")[2]) > 2 * ROLLOUT:
-            file.unlink()
-    done = rlcb("train", "--resume", killed, *total)
-    assert done.returncode == 0, done.stderr
-    (one,), (two,) = ((run / "checkpoints").glob("*_final.pt") for run in (whole, killed))
-    first, second = load_checkpoint(one), load_checkpoint(two)
-    for section in ("policy", "optimizer"):
-        for name, tensor in first[section].items():
-            assert tensor.tolist() == second[section][name].tolist(), name
-    assert [state.tolist() for state in first["envs"]] == [state.tolist() for state in second["envs"]]
+    first, _, _ = assert_killed_is_whole(start, tmp_path, (*SMALL, *workers), ROLLOUT, 8 * ROLLOUT)
     assert first["policy"]["count"].item() == 8 * ROLLOUT
 
 
@@ -102,7 +79,7 @@ def test_one_worker_of_a3c_is_a2c(tmp_path: Path) -> None:
 def test_pictures_are_refused_before_anything_starts(tmp_path: Path) -> None:
     for more in ((), ("--dry-run",)):
         flags = ("--env", "coinrun", "--normalize-observations", "true", "--output-dir", tmp_path / "run", *more)
-        rlcb("train", "ppo", *flags).assert_one_line_error(2, "normalize_observations", "pictures")
+        rlcb("train", "ppo", *flags).assert_one_line_error(2, "normalize_observations", "images")
         shutil.rmtree(tmp_path / "run", ignore_errors=True)
 
 
@@ -123,6 +100,7 @@ WORKERS = ("--mode", "parallel", "--num-workers", "2", "--num-envs", "4")
 PPO = ("--n-steps", "128", "--batch-size", "256", "--learning-rate", "3e-3")
 A2C = ("--n-steps", "16", "--learning-rate", "5e-3")
 IMPALA = ("--n-steps", "32", "--batch-size", "128", "--learning-rate", "5e-3")
+SLOWLY = ("--learning-rate", "2e-3", "--total-timesteps", "60000")
 
 
 @pytest.mark.parametrize(
@@ -134,7 +112,8 @@ IMPALA = ("--n-steps", "32", "--batch-size", "128", "--learning-rate", "5e-3")
         pytest.param("a2c", (*WORKERS, *A2C), id="a2c-parallel"),
         pytest.param("a3c", (*WORKERS, *A2C), id="a3c-parallel"),
         pytest.param("impala", ("--num-envs", "8", *IMPALA), id="impala-sequential"),
-        pytest.param("impala", (*WORKERS, "--num-learners", "1", *IMPALA), id="impala-parallel"),
+        # Which rollouts are learned from together differs from run to run: with 5e-3 a few runs diverge.
+        pytest.param("impala", (*WORKERS, "--num-learners", "1", *IMPALA, *SLOWLY), id="impala-parallel"),
     ],
 )
 def test_every_algorithm_learns(algorithm: str, flags: tuple[str, ...], tmp_path: Path) -> None:

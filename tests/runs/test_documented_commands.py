@@ -43,6 +43,7 @@ NOT_RUN = {
     "bash scripts/setup.sh": _INSTALLS,
     "PYTHON=/path/to/python3.12 bash scripts/setup.sh": _INSTALLS,
     "pip install 'rl-cluster-benchmark[cluster]'": _INSTALLS,
+    "pip install 'rl-cluster-benchmark[atari]'": _INSTALLS,
     "pip install 'rl-cluster-benchmark[mujoco]'": _INSTALLS,
     "pip install 'rl-cluster-benchmark[tensorboard]'": _INSTALLS,
     "pip install 'rl-cluster-benchmark[video]'": _INSTALLS,

@@ -96,7 +96,7 @@ def test_a_cluster_is_not_asked(folder: Path, monkeypatch: pytest.MonkeyPatch) -
     assert f"Cluster: {address} (not contacted" in plan
     elsewhere = ("--mode", "parallel", "--cluster", "10.0.0.1:6379")
     for algorithm, entry in ALGORITHMS.items():
-        assert "without Ray's own" in planned(folder, "train", algorithm, *elsewhere, "--num-workers", "2")
+        assert "excluding Ray" in planned(folder, "train", algorithm, *elsewhere, "--num-workers", "2")
         plan = planned(folder, "train", algorithm, *elsewhere, "--num-workers", "auto")
         assert f"{entry.worker.capitalize()}s: auto, one for each core of the cluster" in plan
         assert f"depends on the number of {entry.worker}s" in plan
@@ -119,7 +119,7 @@ def test_what_a_real_run_refuses_is_refused(folder: Path, monkeypatch: pytest.Mo
         (2, ("ppo", "--cluster", "local"), "sequential"),
         (2, ("ppo", "--mode", "parallel", "--cluster", "10.0.0.1:6379"), "token"),
         (2, ("ppo", "--output-dir", "file"), "is a file"),
-        (2, ("ppo", "--output-dir", "foreign"), "not a run's"),
+        (2, ("ppo", "--output-dir", "foreign"), "do not belong to a run"),
         (6, ("ppo", "--output-dir", "file/below"), "Not a directory"),
         (5, ("ppo", "--resume", "nothing"), "no run to resume"),
     ]
@@ -131,7 +131,7 @@ def test_an_earlier_run_would_be_moved_and_one_under_way_is_refused(copy: Path) 
     (copy.parent / "run.1").mkdir()
     plan = planned(copy.parent, "train", "ppo", *SMALL, "--output-dir", copy)
     assert f"the earlier run in {copy} would be moved to {copy}.2" in plan
-    dry(copy.parent, "train", "ppo", *SMALL, "--output-dir", copy / "x").assert_one_line_error(2, "inside of the run")
+    dry(copy.parent, "train", "ppo", *SMALL, "--output-dir", copy / "x").assert_one_line_error(2, "inside the run")
     descriptor, _ = take_lock(copy / ".lock")
     assert descriptor is not None
     try:
@@ -163,8 +163,8 @@ def test_a_suite_lists_its_runs(cartpole: Path, folder: Path) -> None:
     assert f"[6/6] a3c parallel CartPole-v1 seed 7: would be started, {path}/a3c_parallel/seed_7" in plan
     (done / "training_summary.json").unlink()
     assert "[1/6] ppo sequential CartPole-v1 seed 42: would be resumed" in planned(folder, *suite)
-    dry(folder, "benchmark").assert_one_line_error(2, "holds no suite")
-    dry(folder, *suite, "--output-dir", done / "x").assert_one_line_error(2, "inside of the run")
+    dry(folder, "benchmark").assert_one_line_error(2, "contains no suite")
+    dry(folder, *suite, "--output-dir", done / "x").assert_one_line_error(2, "inside the run")
 
 
 def test_a_script_has_it_and_torch_is_not_loaded(folder: Path) -> None:

@@ -245,7 +245,7 @@ def test_a_run_on_all_levels_has_no_gap(tmp_path: Path, capsys: pytest.CaptureFi
     settings = ("--env", "starpilot", "--num-levels", "0", "--total-timesteps", "256")
     checkpoint = final(train(tmp_path / "run", *TINY, *settings))
     done = evaluate(capsys, checkpoint, "--levels", "both", "--num-episodes", "4")
-    assert "train and unseen are the same" in done.stderr
+    assert "training and unseen levels are the same" in done.stderr
     document = json.loads(results(checkpoint).read_text())
     assert [entry["levels"] for entry in document["evaluations"]] == ["train"]
     evaluate(capsys, checkpoint, "--levels", "unseen", "--num-episodes", "4")

@@ -61,7 +61,7 @@ def test_the_universal_script_and_another_algorithm(cartpole: Path, tmp_path: Pa
     document = json.loads(results(other).read_text())
     assert (document["algorithm"], document["mode"]) == ("impala", "parallel")
     refused = evaluate(capsys, other, "--algorithm", "ppo")
-    refused.assert_one_line_error(5, "made by impala", "--algorithm says ppo")
+    refused.assert_one_line_error(5, "trained with impala, not ppo", "--algorithm")
 
 
 def test_a_run_directory_gives_its_newest_whole_checkpoint(copy: Path, capsys: Capsys) -> None:

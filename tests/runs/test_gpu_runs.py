@@ -87,7 +87,7 @@ def test_a_kernel_that_fails(tmp_path: Path) -> None:
     assert done.returncode == 6, done.stdout + done.stderr
     (line,) = [line for line in done.stderr.splitlines() if line.startswith("rlcb train: error: ")]
     assert "the GPU failed: CUDA error: " in line
-    assert line.endswith(f"go on from the last checkpoint with: rlcb train --resume {path}")
+    assert line.endswith(f"resume from the last checkpoint with: rlcb train --resume {path}")
     assert "Traceback" not in done.stderr
     assert rlcb("train", "--resume", str(path)).returncode == 0
     assert final(path).is_file()

@@ -155,7 +155,7 @@ def test_the_timed_commands(mode: str, tmp_path: Path) -> None:
 def test_the_scripts_say_where_a_run_goes(mode: str, timed: bool) -> None:
     done = script(f"train_impala_{mode}{'_timed' * timed}.py", ROOT, "--help")
     assert done.returncode == 0
-    assert f"where the run is kept; default ./benchmarks/impala_{mode} " in " ".join(done.stdout.split())
+    assert f"directory of the run; default ./benchmarks/impala_{mode} " in " ".join(done.stdout.split())
     assert ("  --duration HOURS " in done.stdout) == timed
     assert ("  --total-timesteps N " in done.stdout) != timed
     for flag in ("--num-actors N|auto", "--num-envs-per-actor N", "--num-workers N|auto"):
@@ -244,7 +244,7 @@ def test_a_run_goes_over_to_actors_on_and_back(sequential: tuple[Finished, Path]
     ):
         done = rlcb("train", "--resume", path, *flags, "--total-timesteps", str(updates * ROLLOUT))
         assert done.returncode == 0, done.stderr
-        assert ("they begin anew" in done.stderr) == (mode == "sequential")
+        assert ("so new episodes start" in done.stderr) == (mode == "sequential")
         lines = history(path, mode)
         assert [(line["update"], line["step"]) for line in lines] == [(n, n * ROLLOUT) for n in range(1, updates + 1)]
         times = [line["time"] for line in lines]
@@ -271,7 +271,7 @@ def test_evaluation(parallel: tuple[Finished, Path], capsys: pytest.CaptureFixtu
     assert "Mean Reward: " in done.stdout
     again = read(results(checkpoint))
     assert (again["algorithm"], again["mode"]) == (by_script["algorithm"], by_script["mode"]) == ("impala", "parallel")
-    evaluate(capsys, checkpoint, "--algorithm", "ppo").assert_one_line_error(5, "made by impala", "ppo")
+    evaluate(capsys, checkpoint, "--algorithm", "ppo").assert_one_line_error(5, "trained with impala", "ppo")
 
 
 def test_comparison(

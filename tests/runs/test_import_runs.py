@@ -122,7 +122,7 @@ def test_averages_and_unknown_levels_are_not_judged(tmp_path: Path) -> None:
     (one,) = comparison_of(cartpole, LOGS / "rllib")[0].sets
     pair = one.pair("reward_at_equal_steps", *(group.label for group in one.groups))
     assert pair
-    assert "its rewards are averages over an unknown number of episodes" in pair.verdict
+    assert "rewards averaged over an unknown number of episodes" in pair.verdict
 
 
 def test_compare_reads_logs_directly_and_marks_them_everywhere(tmp_path: Path) -> None:
@@ -140,12 +140,12 @@ def test_compare_reads_logs_directly_and_marks_them_everywhere(tmp_path: Path) -
 
 def test_our_own_runs_and_imported_ones_are_not_imported_again(tmp_path: Path) -> None:
     ours = own_runs(tmp_path / "ours", 1, name="CartPole-v1")
-    rlcb_here("import", ours).assert_one_line_error(2, "is a run of this program: name it to rlcb compare")
+    rlcb_here("import", ours).assert_one_line_error(2, "is a run of rlcb: pass it to rlcb compare")
     rlcb_here("import", SB3, "--output", tmp_path / "out")
-    rlcb_here("import", tmp_path / "out").assert_one_line_error(2, "is imported already")
+    rlcb_here("import", tmp_path / "out").assert_one_line_error(2, "is already imported")
     inside = ours / "seed_1" / "external"
-    rlcb_here("import", SB3, "--output", inside).assert_one_line_error(2, "lies inside of the run")
-    assert "holds no run" in rlcb_here("status", tmp_path / "out").stderr
+    rlcb_here("import", SB3, "--output", inside).assert_one_line_error(2, "is inside the run")
+    assert "contains no run" in rlcb_here("status", tmp_path / "out").stderr
 
 
 def test_the_comparison_of_a_sequential_and_a_parallel_run_takes_only_ours(tmp_path: Path) -> None:
@@ -153,7 +153,7 @@ def test_the_comparison_of_a_sequential_and_a_parallel_run_takes_only_ours(tmp_p
     newest = ("--newest", str(tmp_path / "runs"), "--output", str(tmp_path / "two.png"))
     done = python("compare_results.py", *newest)
     assert done.returncode == 2
-    assert "holds runs of other programs alone" in done.stderr
+    assert "contains only runs of other programs" in done.stderr
     own_runs(tmp_path / "runs" / "ours", 1, name="CartPole-v1")
     done = python("compare_results.py", *newest)
     assert done.returncode == 0, done.stderr
@@ -165,9 +165,9 @@ def test_the_comparison_of_a_sequential_and_a_parallel_run_takes_only_ours(tmp_p
     [
         (("nowhere",), "no such file or directory; expected monitor.csv"),
         ((str(ROOT / "README.md"),), "nothing to import: expected monitor.csv"),
-        ((str(LOGS), "--seed", "1"), "runs are named; give the seed of one at a time"),
+        ((str(LOGS), "--seed", "1"), "runs are given; import them one at a time"),
         ((str(SB3), "--mapping", str(ROOT / "README.md")), "README.md"),
-        ((str(SB3), "--num-levels", "200"), "--distribution-mode and --num-levels go together"),
+        ((str(SB3), "--num-levels", "200"), "--distribution-mode and --num-levels must be given together"),
         ((str(SB3), "--name", ""), "printable characters"),
         ((str(SB3), "--format", "tensorboard"), "nothing to import"),
     ],

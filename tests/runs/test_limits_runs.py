@@ -70,7 +70,7 @@ def test_a_run_names_its_share_of_a_limit_that_is_known(file: Path, tmp_path: Pa
     done = rlcb_here("train", "ppo", *CARTPOLE, *QUIET, "--output-dir", run)
     assert done.returncode == 0, done.stderr
     fps = entry["limit"]["fps"]
-    line = re.search(r"^  Speed: (\d+) % of this machine's limit \(([\d,]+) FPS\)$", done.stdout, re.MULTILINE)
+    line = re.search(r"^  Speed: (\d+) % of the limit of this machine \(([\d,]+) FPS\)$", done.stdout, re.MULTILINE)
     assert line, done.stdout
     assert line[2] == f"{fps:,.0f}"
     metrics = json.loads((run / "benchmark_metrics.json").read_text())
@@ -83,8 +83,8 @@ def test_a_run_names_its_share_of_a_limit_that_is_known(file: Path, tmp_path: Pa
     assert json.loads((run / "training_summary.json").read_text())["limit"] == limit
     assert load_run(run).metrics.limit_fraction == limit["fraction"]
     compared = rlcb_here("compare", run, "--output", tmp_path / "comparison")
-    assert re.search(rf"^Of this machine's limit \(%\) +{line[1]}$", compared.stdout, re.MULTILINE)
-    assert "Of this machine's limit (%)" in (tmp_path / "comparison" / "report.md").read_text()
+    assert re.search(rf"^Share of machine limit \(%\) +{line[1]}$", compared.stdout, re.MULTILINE)
+    assert "Share of machine limit (%)" in (tmp_path / "comparison" / "report.md").read_text()
 
 
 def test_a_short_run_without_a_limit_prints_the_command_that_measures_it(file: Path, tmp_path: Path) -> None:
@@ -95,11 +95,13 @@ def test_a_short_run_without_a_limit_prints_the_command_that_measures_it(file: P
     assert json.loads((run / "benchmark_metrics.json").read_text())["limit"] is None
     assert load_run(run).metrics.limit_fraction is None
     assert not file.exists()
-    program, *words = shlex.split(done.stdout.split("Limit of this machine: not measured; ")[1].splitlines()[0])
+    program, *words = shlex.split(
+        done.stdout.split("Limit of this machine: not measured; to measure it: ")[1].splitlines()[0]
+    )
     assert program == "rlcb"
     assert rlcb_here(*words, *SHORT).returncode == 0
     again = rlcb_here(*arguments, "--env", "CartPole-v1", *QUIET, "--output-dir", tmp_path / "again")
-    assert "% of this machine's limit" in again.stdout
+    assert "% of the limit of this machine" in again.stdout
 
 
 def test_a_long_run_measures_its_limit_once(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,12 +118,12 @@ def test_a_long_run_measures_its_limit_once(file: Path, tmp_path: Path, monkeypa
     monkeypatch.setattr(report, "_measured", measured)
     done = rlcb_here("train", "ppo", *CARTPOLE, *QUIET, "--output-dir", tmp_path / "run")
     assert states == ["finished"]  # whatever happens while it is measured, the run is complete
-    assert "Measuring what this machine could reach" in done.stdout
-    assert "% of this machine's limit" in done.stdout
+    assert "Measuring the limit of this machine" in done.stdout
+    assert "% of the limit of this machine" in done.stdout
     assert len(limits_in(file)) == 1
     again = rlcb_here("train", "ppo", *CARTPOLE, *QUIET, "--output-dir", tmp_path / "again")
     assert "Measuring" not in again.stdout
-    assert "% of this machine's limit" in again.stdout
+    assert "% of the limit of this machine" in again.stdout
 
 
 def test_a_measurement_that_fails_is_a_warning(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,8 +134,8 @@ def test_a_measurement_that_fails_is_a_warning(file: Path, tmp_path: Path, monke
     run = tmp_path / "run"
     done = rlcb_here("train", "ppo", *CARTPOLE, *QUIET, "--output-dir", run)
     assert done.returncode == 0
-    assert done.stderr.count("warning: this machine's limit could not be measured: ") == 1
-    assert "Limit of this machine: not measured; rlcb limits ppo --mode sequential" in done.stdout
+    assert done.stderr.count("warning: the limit of this machine could not be measured: ") == 1
+    assert "Limit of this machine: not measured; to measure it: rlcb limits ppo --mode sequential" in done.stdout
     metrics = json.loads((run / "benchmark_metrics.json").read_text())
     assert (metrics["status"], metrics["limit"]) == ("finished", None)
 
@@ -149,16 +151,16 @@ def test_rounds_that_differ_much_are_noted(
     monkeypatch.setattr(report, "_measured", lambda *_: (found, verdict.Disturbance()))
     done = rlcb_here("limits", "ppo", *CARTPOLE)
     assert f"Attainable: 1,100 FPS (1,000 to {high:,.0f})" in done.stdout
-    assert ("note: the rounds differ much" in done.stderr) == noted
+    assert ("note: the repetitions differ widely" in done.stderr) == noted
     assert limits_in(file)[0]["limit"]["fps"] == 1100
 
 
 @pytest.mark.parametrize(
     ("answers", "more", "code", "words"),
     [
-        ((True, False), (), 0, "measuring once more"),
-        ((True, True), (), 6, "nothing is stored; run it again on a quiet machine"),
-        ((True,), ("--accept-disturbed",), 0, "what was measured is probably too low"),
+        ((True, False), (), 0, "measuring again"),
+        ((True, True), (), 6, "nothing was stored; repeat on a quiet machine"),
+        ((True,), ("--accept-disturbed",), 0, "the measured values are probably too low"),
     ],
 )
 def test_nothing_is_concluded_from_a_measurement_that_was_disturbed_twice(
@@ -178,7 +180,7 @@ def test_nothing_is_concluded_from_a_measurement_that_was_disturbed_twice(
     done = rlcb_here("limits", "ppo", *CARTPOLE, *more)
     assert done.returncode == code
     assert not left
-    assert "disturbed: others used 48 % of the cores" in done.stderr
+    assert "disturbed: other programs used 48 % of the cores" in done.stderr
     assert words in done.stderr
     assert file.exists() == (code == 0)
 
@@ -194,7 +196,8 @@ def test_a_limit_that_was_disturbed_after_a_run_is_not_known(
     monkeypatch.setattr(report, "_measured", lambda *_: (found, verdict.Disturbance(True, others_percent=48.0)))
     done = rlcb_here("train", "ppo", *CARTPOLE, *QUIET, "--output-dir", tmp_path / "run")
     assert done.returncode == 0
-    assert "warning: this machine's limit is not known: its measurement was disturbed: others used 48 %" in done.stderr
+    said = "the limit of this machine is unknown: the measurement was disturbed: other programs used 48 %"
+    assert f"warning: {said}" in done.stderr
     assert json.loads((tmp_path / "run" / "benchmark_metrics.json").read_text())["limit"] is None
     assert not file.exists()
 
@@ -256,7 +259,7 @@ def test_nothing_is_left_of_a_measurement_that_is_broken_off(
         (("--rounds", "0"), "'0' is not a whole number from 1 to 1000"),
         (("a3c", "--mode", "sequential"), "--mode sequential: a3c has parallel alone"),
         (("--mode", "parallel", "--num-workers", "2", "--cluster", "local"), "--cluster local: "),
-        (("ppo", "--num-env", "8"), "unknown argument --num-env, did you mean --num-envs?"),
+        (("ppo", "--num-env", "8"), "unknown argument --num-env; did you mean --num-envs?"),
         (("--network", "x"), "--network: 'x' is not valid"),
         (("--config", "missing.yaml"), "missing.yaml"),
     ],

@@ -10,7 +10,7 @@ from rlcb.hardware import usable_cpus
 CORES = usable_cpus()
 MANY = str(CORES + 1)
 HERE = f"there {'is 1 usable core' if CORES == 1 else f'are {CORES} usable cores'}; "
-TURNS = f"{HERE}they will take turns, fewer would be faster"
+TURNS = f"{HERE}they will compete for the cores; fewer would be faster"
 ONE_EACH = ("--num-envs-per-worker", "1", "--mode", "parallel")
 
 

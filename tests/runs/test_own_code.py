@@ -83,7 +83,7 @@ def test_every_kind_of_run_is_killed_resumed_and_evaluated(algorithm: str, mode:
 
 
 def test_a_resumed_run_is_the_uninterrupted_one(folder: Path) -> None:
-    words = ("train", "ppo", *division("ppo", "sequential"), *OWN, *SMALL)
+    words = ("train", "ppo", *division("ppo", "sequential"), *OWN, *SMALL, "--lr-schedule", "constant")
     succeeds(folder, *words, "--total-timesteps", "512", "--output-dir", "whole")
     succeeds(folder, *words, "--total-timesteps", "256", "--output-dir", "halves")
     imports = ("--import", "my_envs", "--import", "my_networks")

@@ -31,7 +31,7 @@ def test_every_execution_computes_in_bf16_and_keeps_fp32_weights(
     arguments = ("train", algorithm, *SHORT_CARTPOLE, *more, *minibatches, *BF16, "--total-timesteps", "768")
     done = rlcb(*arguments, "--output-dir", tmp_path / "run")
     assert done.returncode == 0, done.stderr
-    assert "Precision: bf16 inside the network" in done.stdout
+    assert "Precision: bf16 in the network" in done.stdout
     metrics = json.loads((tmp_path / "run" / "benchmark_metrics.json").read_text())
     assert metrics["hardware"]["precision"] == metrics["config"]["hardware"]["precision"] == "bf16"
     (final,) = (tmp_path / "run" / "checkpoints").glob("*_final.pt")
@@ -68,10 +68,10 @@ def test_what_auto_decided_is_saved_and_cannot_change(tmp_path: Path) -> None:
     assert "the faster" not in again.stdout
     assert "disturbed:" not in again.stdout  # nothing was measured again
     other = "fp32" if chosen == "bf16" else "bf16"
-    rlcb("train", "--resume", path, "--precision", other).assert_one_line_error(2, "--precision", "cannot change")
+    rlcb("train", "--resume", path, "--precision", other).assert_one_line_error(2, "--precision", "cannot be changed")
 
 
 def test_a_dry_run_measures_nothing(tmp_path: Path) -> None:
     done = rlcb("train", "ppo", "--precision", "auto", "--dry-run", "--output-dir", tmp_path / "run")
     assert done.returncode == 0, done.stderr
-    assert "Precision: auto, the faster of fp32 and bf16, which would be measured first" in done.stdout
+    assert "Precision: auto, the faster of fp32 and bf16, measured at the start" in done.stdout

@@ -128,7 +128,7 @@ except rlcb.UsageError as error:
     assert done.returncode == 0, done.stderr
     assert done.stdout == (
         "[(0, 'finished', 1), (1, 'finished', 1)] suite/report/report.html\n"
-        "unknown argument seed, did you mean seeds?\n"
+        "unknown argument seed; did you mean seeds?\n"
     )
 
 
@@ -210,7 +210,8 @@ except rlcb.UsageError as error:
     assert done.returncode == 0, done.stderr
     first, second, refused = done.stdout.splitlines()
     assert (first, second) == ("MyCart-v0 finished 3", "1024.0")
-    assert refused.startswith("environment MyCart-v0: ")
+    assert refused.startswith("environment MyCart-v0: is not known to worker processes")
+    assert not (tmp_path / "two").exists()
 
 
 def test_threads_and_streams_of_a_notebook(tmp_path: Path) -> None:

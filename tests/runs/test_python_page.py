@@ -22,7 +22,7 @@ def test_the_page_runs_as_it_stands(tmp_path: Path) -> None:
     (tmp_path / "page.py").write_text("\n".join(parts))
     done = run([sys.executable, "page.py"], timeout=550, cwd=tmp_path)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
-    assert "unknown argument num_worker, did you mean num_workers?\n" in done.stdout
+    assert "unknown argument num_worker; did you mean num_workers?\n" in done.stdout
     assert "unfinished interrupted at step" in done.stdout
     assert (tmp_path / "comparison" / "report.html").is_file()
     assert (tmp_path / "suite" / "report" / "report.html").is_file()

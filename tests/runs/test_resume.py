@@ -26,13 +26,26 @@ Start = Callable[..., subprocess.Popen[str]]
     ],
 )
 def test_half_and_half_is_the_whole(env: str, precision: str, tmp_path: Path) -> None:
-    arguments = ("train", "ppo", *TINY, "--env", env, "--lr-schedule", "constant", "--precision", precision)
+    arguments = ("train", "ppo", *TINY, "--env", env, "--precision", precision)
     whole, half = tmp_path / "whole", tmp_path / "half"
     assert rlcb(*arguments, "--total-timesteps", "1536", "--output-dir", whole).returncode == 0
     assert rlcb(*arguments, "--total-timesteps", "768", "--output-dir", half).returncode == 0
     done = rlcb("train", "--resume", half, "--total-timesteps", "1536")
     assert done.returncode == 0, done.stderr
     assert_equal_runs(whole, half)
+
+
+def test_the_falling_learning_rate_of_an_extended_run_ends_with_its_new_length(tmp_path: Path) -> None:
+    arguments = ("train", "ppo", *CARTPOLE, "--lr-schedule", "linear", "--learning-rate", "1e-3", "--log-interval", "1")
+    done = rlcb(*arguments, "--total-timesteps", "512", "--output-dir", tmp_path / "run")
+    assert done.returncode == 0, done.stderr
+    said = "note: the linear schedule of the learning rate now ends with the new length of the run"
+    assert said not in done.stderr
+    done = rlcb("train", "--resume", tmp_path / "run", "--total-timesteps", "1024")
+    assert done.returncode == 0, done.stderr
+    assert said in done.stderr
+    rates = json.loads((tmp_path / "run" / "metrics.json").read_text())["learning_rate"]
+    assert rates == pytest.approx([1e-3, 0.5e-3, 0.5e-3, 0.25e-3])
 
 
 def test_the_same_seed_gives_the_same_run_and_another_does_not(tmp_path: Path) -> None:

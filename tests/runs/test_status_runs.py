@@ -96,7 +96,10 @@ def test_a_run_that_is_running_then_interrupted_then_running_then_killed_then_fa
     os.kill(process.pid, signal.SIGKILL)
     process.communicate(timeout=100)
     found = one_run(tmp_path)
-    assert (found["state"], found["detail"]) == ("dead", f"pid {process.pid} is gone, at step {found['step']:,}")
+    assert (found["state"], found["detail"]) == (
+        "dead",
+        f"pid {process.pid} ended at step {found['step']:,}",
+    )
     for checkpoint in (path / "checkpoints").iterdir():
         checkpoint.write_bytes(b"damaged")
     assert rlcb_here("train", "--resume", path).returncode == 5
@@ -130,7 +133,7 @@ def test_a_suite_half_done_with_a_run_that_failed(start: Start, tmp_path: Path) 
     found = status(tmp_path)
     assert [one["state"] for one in found["runs"]] == ["failed", "interrupted", "waiting"]
     lines = rlcb_here("status", tmp_path).stdout.splitlines()
-    again = f"continue it with: rlcb benchmark --output-dir {output}"
+    again = f"resume with: rlcb benchmark --output-dir {output}"
     assert f"suite suite: interrupted, 0 of 3 runs done, 2 waiting, 1 failed, {again}" in lines
 
 
@@ -176,13 +179,13 @@ def test_a_terminal_shows_what_fits(cartpole: Path, tmp_path: Path) -> None:
     lines = [line.rstrip() for line in first.splitlines()]
     assert len(lines) <= 8
     assert lines[1].startswith("run_11")  # what matters most comes first
-    assert "run_11: dead, ended without a word at step 512" in lines
+    assert "run_11: dead, ended at step 512 without recording a reason" in lines
     assert any(re.fullmatch(r"not shown: \d+ finished", line) for line in lines)
 
 
 def test_folders_without_a_run_and_wrong_arguments(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    rlcb_here("status", tmp_path).assert_one_line_error(2, "holds no run", "./benchmarks")
+    rlcb_here("status", tmp_path).assert_one_line_error(2, "contains no run", "./benchmarks")
     rlcb_here("status", tmp_path / "missing").assert_one_line_error(2, "no such directory")
     rlcb_here("status", tmp_path / "file").assert_one_line_error(2, "not a directory")
     rlcb_here("status", folder=tmp_path).assert_one_line_error(2, "benchmarks: no such directory")

@@ -118,7 +118,7 @@ def test_a_signal_saves_every_run_under_way_and_starts_no_other(start: Start, tm
     os.kill(process.pid, signal.SIGTERM)
     out, err = process.communicate(timeout=60)
     assert process.returncode == 143, out + err
-    assert f"Continue with: rlcb benchmark --output-dir {output} --jobs 2" in out
+    assert f"Resume with: rlcb benchmark --output-dir {output} --jobs 2" in out
     assert "Traceback" not in out + err
     assert psutil.wait_procs([one, two], timeout=30)[1] == []
     runs = suite_runs(output)
@@ -146,10 +146,10 @@ def test_one_failing_run_among_four_does_not_stop_the_others(tmp_path: Path) -> 
 
 def test_runs_by_time_share_the_cores_only_if_that_is_asked_for(tmp_path: Path) -> None:
     settings = (*SEQUENTIAL, "--seeds", "1", "2", "--duration", "0.0003", "--output-dir", tmp_path / "out")
-    assert "At a time" not in rlcb_here(*settings, "--dry-run").stdout
+    assert "Concurrency" not in rlcb_here(*settings, "--dry-run").stdout
     done = rlcb(*settings, "--jobs", "2")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "note: several runs by time share the cores" in done.stderr
+    assert "note: several timed runs share the cores" in done.stderr
     for run in suite_runs(tmp_path / "out"):
         assert hardware(run)["num_threads"] == usable_cpus() // 2
     assert hardware(suite_runs(tmp_path / "out")[0])["jobs_beside"] == 1
@@ -161,10 +161,7 @@ def test_a_dry_run_shows_what_runs_beside_what(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     cores = usable_cpus() // 2
     each = f"{cores} core{'' if cores == 1 else 's'}"
-    assert (
-        f"At a time: up to 2 runs on {usable_cpus()} cores, of which each takes: ppo_sequential {cores}\n"
-        in done.stdout
-    )
+    assert f"Concurrency: up to 2 runs on {usable_cpus()} cores; cores per run: ppo_sequential {cores}\n" in done.stdout
     assert f"  [1/4] on {each}, [2/4] on {each}\n  [3/4] on {each}, [4/4] on {each}\n" in done.stdout
     assert not (tmp_path / "out").exists()
     one = rlcb_here(*settings, "--jobs", "1", "--dry-run")

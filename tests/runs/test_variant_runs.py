@@ -87,4 +87,4 @@ def test_a_suite_with_variants_is_broken_off_continued_and_compared(
     ]
 
     changed = rlcb("train", "--resume", runs[0].path, "--variant", "other")
-    changed.assert_one_line_error(2, "--variant: cannot change when a run is resumed")
+    changed.assert_one_line_error(2, "--variant: cannot be changed when a run is resumed")

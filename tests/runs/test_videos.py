@@ -104,7 +104,7 @@ def test_gymnasium_environments_are_filmed_where_they_draw(
     assert len(shown) == 15
     assert [int(frame[5, 5].mean()) for frame in shown[:5]] == pytest.approx([0, 40, 80, 120, 160], abs=6)
     refused = evaluate(capsys, final(cartpole), *FEW, *output, "--env", "Blank-v0", "--video", film)
-    refused.assert_one_line_error(2, "--video", "Blank-v0 cannot be drawn")
+    refused.assert_one_line_error(2, "--video", "Blank-v0 cannot be rendered")
     assert refused.stdout == ""
 
 
@@ -115,7 +115,7 @@ def test_without_a_display_the_evaluation_goes_on(
         monkeypatch.delenv(name, raising=False)
     done = evaluate(capsys, final(starpilot), *FEW, "--output", tmp_path / "results.json", "--render")
     assert done.returncode == 0
-    assert done.stderr == "note: --render: no window, there is no display; evaluating without it\n"
+    assert done.stderr == "note: --render: no window: there is no display; continuing without it\n"
     monkeypatch.setenv("DISPLAY", ":4242")
     done = evaluate(capsys, final(starpilot), *FEW, "--output", tmp_path / "results.json", "--render")
     assert done.returncode == 0

@@ -89,6 +89,7 @@ def make_rollout(seed: int) -> Rollout:
         rewards=torch.randn(T, B, generator=draw),
         dones=torch.rand(T, B, generator=draw) < 0.3,
         truncation_value=torch.randn(T, B, generator=draw) * (torch.rand(T, B, generator=draw) < 0.1),
+        ends=torch.zeros(T, B, dtype=torch.bool),
     )
 
 

@@ -93,11 +93,69 @@ def test_a_slower_group_that_learns_more_is_advised(tmp_path: Path) -> None:
     assert advice.text.endswith("; sure of reward, not of speed.")
 
 
+def add_runs(folder: Path, name: str, ends: tuple[float, float, float], fps: float, **kind: Any) -> None:
+    """Three seeds of one group that end with these rewards."""
+    for seed, end in enumerate(ends, start=1):
+        path = folder / f"{name}{seed}"
+        write_run(path, seed=seed, fps=fps + 2 * seed, rewards=(3.0, end), noise=0.0, **kind)
+
+
+def rewards_won(comparison: Comparison) -> dict[tuple[str, str], str | None]:
+    pairs = [pair for pair in comparison.sets[0].pairs if pair.metric == "reward_at_equal_time"]
+    return {(pair.first, pair.second): pair.winner for pair in pairs}
+
+
+def test_a_settled_pair_of_others_makes_the_advice_no_surer(tmp_path: Path) -> None:
+    """PPO sequential is shown to be better than A2C; the group that is advised is not told from either of them."""
+    add_runs(tmp_path, "s", (8.0, 8.1, 8.2), 1000)
+    add_runs(tmp_path, "a", (6.9, 7.0, 7.1), 1000, algorithm="a2c")
+    add_runs(tmp_path, "p", (7.5, 9.5, 11.5), 1110, **PARALLEL)
+    comparison = compared(tmp_path)
+    won = rewards_won(comparison)
+    assert sorted(filter(None, won.values())) == ["PPO Sequential"]
+    assert comparison.advice
+    assert comparison.advice.group == "PPO Parallel (2 workers)"
+    assert "; sure of speed, not of reward: an estimated " in comparison.advice.text
+    assert "each would separate it from PPO sequential." in comparison.advice.text
+
+
+def test_open_pairs_of_others_make_the_advice_no_less_sure(tmp_path: Path) -> None:
+    add_runs(tmp_path, "s", (4.0, 4.1, 4.2), 1000)
+    add_runs(tmp_path, "a", (4.1, 4.0, 4.1), 1000, algorithm="a2c")
+    add_runs(tmp_path, "p", (9.0, 9.1, 9.2), 1110, **PARALLEL)
+    comparison = compared(tmp_path)
+    assert list(rewards_won(comparison).values()).count(None) == 1
+    assert comparison.advice
+    assert comparison.advice.text.endswith("; sure of speed and of reward.")
+
+
+def test_what_another_group_is_shown_to_beat_is_not_advised(tmp_path: Path) -> None:
+    """The best mean has too wide a spread to beat the fastest group of its kind, but A2C does beat that one."""
+    add_runs(tmp_path, "s", (5.5, 9.0, 12.5), 1000)
+    add_runs(tmp_path, "a", (7.9, 8.0, 8.1), 1000, algorithm="a2c")
+    add_runs(tmp_path, "p", (5.9, 6.0, 6.1), 1110, **PARALLEL)
+    comparison = compared(tmp_path)
+    assert list(filter(None, rewards_won(comparison).values())) == ["A2C Sequential"]
+    assert comparison.advice
+    assert comparison.advice.group == "PPO Sequential"
+    assert "; sure of neither speed nor reward: " in comparison.advice.text
+
+
+def test_a_group_whose_reward_is_not_known_is_not_advised_for_its_speed(tmp_path: Path) -> None:
+    study(tmp_path, (1, 2, 3))
+    add_event(tmp_path / "p2", "failed", reason="out of memory")
+    put(tmp_path / "p2", status="running")
+    advice = advice_on(tmp_path)
+    assert advice.group == "PPO Sequential"
+    assert advice.text.endswith("; not sure of speed; no other group has rewards for every seed.")
+    assert card(advice, "Fastest").group == "PPO Parallel (2 workers)"
+
+
 def test_one_seed_is_sure_of_speed_and_invents_no_number_of_seeds(tmp_path: Path) -> None:
     text = advice_on(study(tmp_path, (1,), rewards=(8.3, 8.0))).text
     assert text.startswith("Use PPO parallel with 2 workers: ")
     assert re.search(r"; 1\.11 × sequential \[1\.\d\d, 1\.\d\d\]; ", text)
-    assert "sure of speed, not of reward: one seed shows no spread" in text
+    assert "sure of speed, not of reward: one seed gives no estimate of the spread" in text
     assert "estimated" not in text
 
 
@@ -116,7 +174,7 @@ def test_equal_rewards_and_no_variation(tmp_path: Path) -> None:
 
 def test_a_tiny_difference_is_not_worth_a_number(tmp_path: Path) -> None:
     text = advice_on(study(tmp_path, (1, 2, 3), rewards=(8.01, 8.0))).text
-    assert "not of reward: the difference from PPO sequential is so small that more than 50 seeds each" in text
+    assert "not of reward: the difference from PPO sequential is small: more than 50 seeds each" in text
 
 
 def test_a_mean_without_all_seeds_is_never_the_best(tmp_path: Path) -> None:
@@ -161,7 +219,7 @@ def test_one_group_alone_and_unfinished_runs(tmp_path: Path) -> None:
     write_run(tmp_path / "a" / "s1")
     alone = advice_on(tmp_path / "a")
     assert alone.text.startswith("PPO sequential: ")
-    assert alone.text.endswith("; one group, nothing to compare it with.")
+    assert alone.text.endswith("; only one group, so there is nothing to compare it with.")
     assert alone.cards == ()
     write_run(tmp_path / "b" / "s1", status="running")
     assert compared(tmp_path / "b").advice is None

@@ -140,15 +140,15 @@ def endless_line(path: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "words", "updates"),
     [
-        (cut_last_line, "last line is cut off", 59),
-        (garbage_inside, "3 unreadable lines left out", 59),
-        (steps_that_go_back, "go back after step 204,800", 50),
-        (no_log, "no metrics.jsonl, metrics.json is used", 60),
-        (log_is_a_folder, "metrics.json is used", 60),
-        (log_is_a_circle, "metrics.json is used", 60),
+        (cut_last_line, "last line is incomplete", 59),
+        (garbage_inside, "3 unreadable lines ignored", 59),
+        (steps_that_go_back, "decrease after step 204,800", 50),
+        (no_log, "no metrics.jsonl; using metrics.json", 60),
+        (log_is_a_folder, "using metrics.json", 60),
+        (log_is_a_circle, "using metrics.json", 60),
         (no_history_at_all, "no metrics.jsonl", 0),
         (damaged_benchmark, "benchmark_metrics.json is damaged", 60),
-        (not_a_number_in_the_summary, "not a number in its summary: final_reward", 60),
+        (not_a_number_in_the_summary, "values in its summary that are not numbers: final_reward", 60),
         (endless_line, "line of more than 1 MB", 60),
     ],
 )
@@ -234,7 +234,7 @@ def test_nothing_in_a_run_is_executed_or_reaches_the_terminal_raw(tmp_path: Path
     path = write_run(tmp_path / "run")
     (path / "benchmark_metrics.json").unlink()
     (path / "config.yaml").write_text(f"env: !!python/object/apply:os.mkdir ['{tmp_path / 'canary'}']\n")
-    with pytest.raises(UsageError, match="configuration is not known"):
+    with pytest.raises(UsageError, match="unknown configuration"):
         load_run(path)
     assert not (tmp_path / "canary").exists()
     (path / "config.yaml").write_text('env: {name: "evil\\e[2J", seed: 1}\n')
@@ -257,7 +257,7 @@ def test_folders_of_runs(tmp_path: Path) -> None:
     names, warnings = collect(folder)
     assert names == ["a", "b", "d0.5", "c"]
     assert len(warnings) == 1
-    assert "named twice" in warnings[0]
+    assert "given twice" in warnings[0]
     assert collect(folder / "a.1", folder / "a")[0] == ["a.1", "a"]  # a copy set aside counts if it is named
 
 
@@ -290,7 +290,7 @@ def test_a_killed_run_is_unfinished_and_its_log_counts(tmp_path: Path) -> None:
 def test_why_a_run_is_not_finished(tmp_path: Path) -> None:
     path = write_run(tmp_path / "run")
     forget_the_end(path)
-    assert load_run(path).reason.startswith("ended without a word")
+    assert "without recording a reason" in load_run(path).reason
     add_event(path, "interrupted", signal="SIGINT", env_steps=122880)
     assert load_run(path).reason == "interrupted at step 122,880"
     add_event(path, "resumed", checkpoint="x.pt", env_steps=0)
@@ -358,9 +358,9 @@ def test_evaluations_of_the_final_checkpoint_or_the_newest(tmp_path: Path) -> No
     edit_json(final, lambda content: content["evaluations"][0].update(mean_reward=float("nan")))
     run = load_run(path)
     assert [entry.levels for entry in run.evaluations.entries] == ["unseen"]
-    assert "make no sense" in run.problems[0]
+    assert "invalid evaluations" in run.problems[0]
     final.write_text("{")
-    assert "evaluation left out" in load_run(path).problems[0]
+    assert "evaluation ignored" in load_run(path).problems[0]
 
 
 @pytest.mark.parametrize("broken", ['{"a": "one\ntwo"}', '{"a": 1\n"b": 2}', '{"a": [1\n2]}'])

@@ -4,7 +4,10 @@ import signal
 import subprocess
 from collections.abc import Callable
 
+import psutil
 import pytest
+
+from helpers.cluster_runs import wait_until
 
 pytest.importorskip("ray", reason="the extra [cluster] is not installed")
 
@@ -28,6 +31,7 @@ def failing(times: int, error: Exception) -> tuple[Callable[[], None], list[int]
 def test_a_start_that_takes_too_long_is_repeated_without_what_it_left(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(connect.MARK, "a mark of this test alone")
     left = subprocess.Popen(["sleep", "600"])
+    wait_until(lambda: connect.MARK in psutil.Process(left.pid).environ())  # its environment is there a moment later
     init, calls = failing(2, SLOW)
     connect._start(init)
     assert len(calls) == 3

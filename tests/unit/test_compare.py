@@ -156,7 +156,7 @@ def test_one_seed_each_answers_speed_and_nothing_else(tmp_path: Path) -> None:
     assert known == {"average_fps"}
     assert "With one seed each" in comparison.verdict
     assert "; one seed each: not enough to tell." in comparison.verdict
-    assert any("judged within the runs, by blocks of updates" in note for note in one.notes)
+    assert any("judged within each run, from blocks of updates" in note for note in one.notes)
     text = comparison_text(comparison)
     assert "95 % interval             n/a" in text
     assert "Final reward: not tested (one seed)" in text
@@ -224,15 +224,18 @@ def test_a_seed_that_stands_twice_counts_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("other", "words"),
     [
-        ({"name": "procgen-starpilot-v0", "updates": 30}, "other environment: starpilot, not coinrun; other budget"),
-        ({"name": "CartPole-v1"}, "other environment: CartPole-v1, not coinrun"),
-        ({"num_levels": 0}, "other levels: all easy levels, not 200 easy levels"),
-        ({"start_level": 500}, "other levels: 200 easy levels from 500"),
-        ({"distribution_mode": "hard"}, "other levels: 200 hard levels"),
-        ({"updates": 30}, "other budget: 122,880 steps, not 245,760 steps"),
-        ({"duration_hours": 1.0}, "other budget: 1 hour, not 245,760 steps"),
-        ({"machine": {"cpu": "Another CPU"}}, "other hardware: Another CPU, 8 cores, not Test CPU, 8 cores"),
-        ({"machine": {"usable_cores": 2}}, "other hardware: Test CPU, 2 cores"),
+        (
+            {"name": "procgen-starpilot-v0", "updates": 30},
+            "different environment: starpilot instead of coinrun; different budget",
+        ),
+        ({"name": "CartPole-v1"}, "different environment: CartPole-v1 instead of coinrun"),
+        ({"num_levels": 0}, "different levels: all easy levels instead of 200 easy levels"),
+        ({"start_level": 500}, "different levels: 200 easy levels from 500"),
+        ({"distribution_mode": "hard"}, "different levels: 200 hard levels"),
+        ({"updates": 30}, "different budget: 122,880 steps instead of 245,760 steps"),
+        ({"duration_hours": 1.0}, "different budget: 1 hour instead of 245,760 steps"),
+        ({"machine": {"cpu": "Another CPU"}}, "different hardware: Another CPU, 8 cores instead of Test CPU, 8 cores"),
+        ({"machine": {"usable_cores": 2}}, "different hardware: Test CPU, 2 cores"),
     ],
 )
 def test_what_is_not_comparable_is_named_and_never_pooled(tmp_path: Path, other: dict[str, Any], words: str) -> None:
@@ -255,10 +258,10 @@ def test_unfinished_runs_are_shown_but_nothing_is_concluded(tmp_path: Path) -> N
     write_run(tmp_path / "killed", seed=9, status="running")
     comparison = compared(tmp_path)
     assert [one.finished for one in comparison.sets] == [True, False]
-    assert "unfinished: ended without a word" in comparison.excluded[0].reason
+    assert "without recording a reason" in comparison.excluded[0].reason
     alone = compared(tmp_path / "killed")
     assert alone.sets[0].pairs == ()
-    assert "nothing is concluded" in alone.verdict
+    assert "no conclusion is drawn" in alone.verdict
     assert alone.sets[0].groups[0].metrics["average_fps"].n == 1
 
 
@@ -343,7 +346,7 @@ def test_the_files_of_a_comparison(tmp_path: Path, capsys: pytest.CaptureFixture
     content = json.loads((tmp_path / "out" / "comparison.json").read_text(), parse_constant=pytest.fail)
     assert [len(one["groups"]) for one in content["sets"]] == [2, 1]
     assert content["sets"][0]["groups"][0]["metrics"]["average_fps"]["mean"] == pytest.approx(1010, rel=0.02)
-    assert content["excluded"][0]["reason"].startswith("other environment: starpilot")
+    assert content["excluded"][0]["reason"].startswith("different environment: starpilot")
     rows = list(csv.DictReader((tmp_path / "out" / "comparison.csv").open()))
     assert len(rows) == 3 * len(METRICS)
     reward = next(row for row in rows if row["metric"] == "final_reward")
@@ -468,10 +471,10 @@ def test_two_runs_that_are_not_comparable_get_no_speedup(tmp_path: Path, capsys:
     assert compare_two(str(tmp_path / "s"), str(tmp_path / "p"), None, tmp_path / "out" / "x.png") == 0
     printed = capsys.readouterr().out
     assert "Speedup (Parallel/Sequential)            -                    n/a" in printed
-    assert "Not comparable: other environment: starpilot, not coinrun" in printed
+    assert "Not comparable: different environment: starpilot instead of coinrun" in printed
     report = (tmp_path / "out" / "comparison_report.txt").read_text()
     assert "Speedup (FPS): n/a" in report
-    assert "Not comparable: other environment" in report
+    assert "Not comparable: different environment" in report
 
 
 def test_the_newest_runs_below_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -485,7 +488,7 @@ def test_the_newest_runs_below_a_folder(tmp_path: Path, capsys: pytest.CaptureFi
     at(write_run(tmp_path / "b" / "newer", seed=3), 12)
     assert compare_two(None, None, tmp_path / "b", tmp_path / "x.svg") == 0
     printed = capsys.readouterr()
-    assert "no parallel PPO run below" in printed.err
+    assert "no parallel PPO run in" in printed.err
     assert "rlcb train ppo --mode parallel" in printed.err
     assert f"Sequential Directory: {tmp_path / 'b' / 'newer'}\n" in (tmp_path / "comparison_report.txt").read_text()
     at(write_run(tmp_path / "b" / "other", algorithm="impala", **PARALLEL), 11)
@@ -503,12 +506,12 @@ def test_the_newest_runs_below_a_folder(tmp_path: Path, capsys: pytest.CaptureFi
 def test_wrong_input_of_the_script(tmp_path: Path) -> None:
     path, output = write_run(tmp_path / "runs" / "s"), tmp_path / "x.png"
     for arguments, words in (
-        ((None, None, None, output), "say which runs"),
+        ((None, None, None, output), "no runs given"),
         ((str(path), None, None, tmp_path / "x.txt"), "must end in .png"),
         ((None, str(path), None, output), "is a sequential run"),
-        ((str(tmp_path / "runs"), None, None, output), "holds 1 runs, name one"),
+        ((str(tmp_path / "runs"), None, None, output), "contains 1 runs; give one"),
         ((str(tmp_path / "gone"), None, None, output), "no such directory"),
-        ((None, None, tmp_path / "gone", output), "no runs to compare yet"),
+        ((None, None, tmp_path / "gone", output), "there are no runs to compare"),
     ):
         with pytest.raises(UsageError, match=words):
             compare_two(*arguments)

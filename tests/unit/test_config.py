@@ -231,9 +231,9 @@ def test_scientific_notation_and_whole_floats(tmp_path: Path) -> None:
         ("env: {num_envs: 3}\ntraining: {num_envs: 4}", ["num_envs", "given twice", "3", "4"]),
         ("env:\n  seed: 1\n  seed: 2", ["line 3", "'seed' is given twice"]),
         ("env: [1, 2]", ["env", "key: value"]),
-        ("- a\n- b", ["holds a list"]),
+        ("- a\n- b", ["contains a list"]),
         ("", ["is empty"]),
-        ("just words", ["holds a str"]),
+        ("just words", ["contains a str"]),
         ("env:\n\tseed: 1", ["line 2"]),
         ("env: {name: !!python/object/apply:os.system ['true']}", ["line 1"]),
         ("env: &a {seed: 1}\ntraining: *a", ["aliases"]),
@@ -258,8 +258,8 @@ def test_bad_files_are_refused_in_one_line(tmp_path: Path, text: str | bytes, wo
 @pytest.mark.parametrize(
     ("algorithm", "text", "words"),
     [
-        ("ppo", "impala: {max_grad_norm: 3}", ["section 'impala' is for impala, this is ppo"]),
-        ("impala", "ppo: {clip_range: 0.1}", ["section 'ppo' is for ppo, this is impala"]),
+        ("ppo", "impala: {max_grad_norm: 3}", ["section 'impala' belongs to impala, but this is ppo"]),
+        ("impala", "ppo: {clip_range: 0.1}", ["section 'ppo' belongs to ppo, but this is impala"]),
         ("ppo", "ppo: {entropy_coef: 0.1}", ["unknown key ppo.entropy_coef", "did you mean"]),
         ("ppo", "parallel: {num_actors: 4}", ["unknown key parallel.num_actors"]),
         ("ppo", "parallel: {num_slots: 4}", ["unknown key parallel.num_slots"]),
@@ -267,8 +267,8 @@ def test_bad_files_are_refused_in_one_line(tmp_path: Path, text: str | bytes, wo
         ("impala", "training: {clip_range: 0.1}", ["unknown key training.clip_range"]),
         ("impala", "impala: {clip_value: true}", ["unknown key impala.clip_value"]),
         ("impala", "parallel: {backend: gloo}", ["unknown key parallel.backend"]),
-        ("ppo", "a2c: {ent_coef: 0.1}", ["section 'a2c' is for a2c and a3c, this is ppo"]),
-        ("a3c", "ppo: {ent_coef: 0.1}", ["section 'ppo' is for ppo, this is a3c"]),
+        ("ppo", "a2c: {ent_coef: 0.1}", ["section 'a2c' belongs to a2c and a3c, but this is ppo"]),
+        ("a3c", "ppo: {ent_coef: 0.1}", ["section 'ppo' belongs to ppo, but this is a3c"]),
         ("a2c", "training: {batch_size: 64}", ["unknown key training.batch_size"]),
         ("a3c", "training: {n_epochs: 2}", ["unknown key training.n_epochs"]),
         ("a3c", "training: {optimizer: adam}", ["unknown key training.optimizer"]),
@@ -280,7 +280,7 @@ def test_bad_files_are_refused_in_one_line(tmp_path: Path, text: str | bytes, wo
         ("impala", EIGHT.replace("1024", "64"), ["training.batch_size: 64", "whole unrolls", " 128"]),
         ("impala", EIGHT.replace("128", "96"), ["training.batch_size: 1024", "whole unrolls", " 768"]),
         ("impala", f"{EIGHT}\nparallel: {{num_learners: 3}}", ["num_learners: 3", "the 8 environments", "2 and 4"]),
-        ("impala", f"{EIGHT}\nparallel: {{num_learners: 9}}", ["num_learners: 9", "the 8 environments", "8 would do"]),
+        ("impala", f"{EIGHT}\nparallel: {{num_learners: 9}}", ["num_learners: 9", "the 8 environments", "valid: 8"]),
         ("impala", "parallel: {num_slots: 3}", ["parallel.num_slots: 3", "4 actors", "at least 4"]),
     ],
 )
@@ -335,17 +335,32 @@ def test_a_file_divides_the_environments_in_place_of_its_base(
 @pytest.mark.parametrize(
     ("file", "workers", "division", "words"),
     [
-        ("parallel: {num_workers: 4, num_envs_per_worker: 8}", 2, (32, 2, 16), "the 32 environments stay, 16 for each"),
-        ("parallel: {num_workers: auto}\nenv: {num_envs: 32}", 8, (32, 8, 4), "the 32 environments stay, 4 for each"),
-        ("parallel: {num_workers: 4, num_envs_per_worker: 8}", 3, (32, 2, 16), "do not divide among 3 workers: 2 × 16"),
+        (
+            "parallel: {num_workers: 4, num_envs_per_worker: 8}",
+            2,
+            (32, 2, 16),
+            "32 environments in total, 16 per worker",
+        ),
+        ("parallel: {num_workers: auto}\nenv: {num_envs: 32}", 8, (32, 8, 4), "32 environments in total, 4 per worker"),
+        (
+            "parallel: {num_workers: 4, num_envs_per_worker: 8}",
+            3,
+            (32, 2, 16),
+            "do not divide evenly among 3 workers; using 2 × 16",
+        ),
         (
             "parallel: {num_workers: 4, num_envs_per_worker: 6}",
             5,
             (24, 4, 6),
             "24 environments and minibatches of 1024",
         ),
-        ("env: {num_envs: 48}", 3, (48, 2, 24), "do not divide among 3 workers: 2 × 24"),  # minibatches do not
-        ("env: {num_envs: 48}", 40, (48, 16, 3), "do not divide among 40 workers: 16 × 3"),
+        (
+            "env: {num_envs: 48}",
+            3,
+            (48, 2, 24),
+            "do not divide evenly among 3 workers; using 2 × 24",
+        ),  # minibatches do not
+        ("env: {num_envs: 48}", 40, (48, 16, 3), "do not divide evenly among 40 workers; using 16 × 3"),
         ("parallel: {num_workers: 4, num_envs_per_worker: 8}", "auto", (32, "auto", None), None),
     ],
 )
@@ -377,7 +392,7 @@ def test_a_share_alone_decides_the_number_of_workers_where_that_is_open(
     given = {"num_envs_per_worker": ("--num-envs", share), "n_steps": ("--n-steps", workers)}
     config = build_config(tmp_path / "mine.yaml", given, mode="parallel")
     assert (config.parallel.num_workers, config.env.num_envs) == (workers, total)
-    assert division_note(config, given) == f"--num-envs {share}: {workers} workers, {total} environments in all"
+    assert division_note(config, given) == f"--num-envs {share}: {workers} workers, {total} environments in total"
 
 
 @pytest.mark.parametrize(("algorithm", "machine"), [(a, m) for a in ALGORITHMS for m in ("", "_ryzen7", "_highend")])

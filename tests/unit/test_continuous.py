@@ -170,7 +170,7 @@ def test_a_network_for_discrete_actions_stays_as_it_is() -> None:
 
 
 def test_pictures_are_not_scaled() -> None:
-    with pytest.raises(UsageError, match=r"normalize_observations: .* pictures"):
+    with pytest.raises(UsageError, match=r"normalize_observations: .* images"):
         make_policy_network(TrainingConfig(normalize_observations=True), EnvSpec((64, 64, 3), np.dtype(np.uint8), 15))
 
 

@@ -298,8 +298,8 @@ def test_the_figures_and_their_words() -> None:
     assert found.waited_percent == pytest.approx(33.33)
     assert found.lost_percent == pytest.approx(100 * 4.2727 / 12.2727, abs=0.01)
     assert found.clock_mhz == 2500
-    assert found.words == "others used 48 % of the cores (35 % of its CPU time lost to them), stolen 3 %, throttled 0 %"
-    assert Disturbance().words.startswith("others used an unknown share of the cores, stolen an unknown share")
+    assert found.words == "other programs used 48 % of the cores (35 % of its CPU time lost), stolen 3 %, throttled 0 %"
+    assert Disturbance().words.startswith("other programs used an unknown share of the cores, stolen an unknown share")
 
 
 def test_sums_over_lines_are_those_over_looks_also_after_a_resume() -> None:

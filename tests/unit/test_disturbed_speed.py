@@ -1,6 +1,7 @@
 """Runs that other programs disturbed: left out of speeds with the figures and the command that repeats them."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from helpers.run_directories import change, write_run
 from rlcb.analysis.comparison import compare
 from rlcb.analysis.load import load_run, load_runs
 from rlcb.analysis.records import ComparableSet
+from rlcb.analysis.unjudged import repeat_command
 from rlcb.report.compare import compare_any, comparison_text
 from rlcb.report.two_runs import compare_two
 
@@ -17,7 +19,7 @@ FIGURES: dict[str, Any] = {
     "disturbed": True, "lost_percent": 35.2, "others_percent": 48.4, "idle_percent": 1.0, "waited_percent": 33.0,
     "stolen_percent": 3.1, "throttled_percent": 0.0, "load_average": 3.9, "clock_mhz": 2596.1, "measured_seconds": 60.0,
 }  # fmt: skip
-WORDS = "others used 48 % of the cores (35 % of its CPU time lost to them), stolen 3 %, throttled 0 %"
+WORDS = "other programs used 48 % of the cores (35 % of its CPU time lost), stolen 3 %, throttled 0 %"
 QUIET = {**FIGURES, "disturbed": False, "lost_percent": 0.4, "others_percent": 1.0}
 
 
@@ -51,7 +53,7 @@ def test_a_disturbed_run_is_left_out_of_speeds_and_not_of_rewards(tmp_path: Path
     assert fast.speedup.value == pytest.approx(1.9, rel=0.05)  # and not 2.3
     assert next(pair for pair in one.pairs if pair.metric == "average_fps").winner == fast.label
     (note,) = (note for note in one.notes if note.startswith("(disturbed)"))
-    assert f"PPO Sequential, 1 of 4 runs disturbed by other programs (seed 2: {WORDS}): left out of speed" in note
+    assert f"PPO Sequential, 1 of 4 runs disturbed by other programs (seed 2: {WORDS}): excluded from speed" in note
     run = tmp_path / "sequential" / "seed_2"
     assert note.endswith(f"rlcb train ppo --mode sequential --config {run}/config.yaml --output-dir {run}")
     assert "(3 of 4)" in comparison_text(compare(load_runs([tmp_path], lambda _: None)))
@@ -67,7 +69,7 @@ def test_a_group_whose_runs_were_all_disturbed_is_not_judged(tmp_path: Path) -> 
         assert by_metric[metric].winner is None
     assert by_metric["final_reward"].p is not None
     assert all(group.speedup is None for group in one.groups)
-    said = "Average FPS: PPO Sequential was disturbed by other programs, so its speed is not judged; the notes"
+    said = "Average FPS: PPO Sequential was disturbed by other programs, so its speed is not judged; see the notes"
     assert said in one.verdict
     text = comparison_text(compare(load_runs([tmp_path / "runs"], lambda _: None)))
     line = next(line for line in text.splitlines() if line.startswith("Average FPS"))
@@ -101,6 +103,14 @@ def test_a_run_of_a_suite_is_repeated_by_the_suite(tmp_path: Path) -> None:
     assert load_run(run).disturbed
 
 
+def test_the_command_that_repeats_a_run_permits_the_modules_it_needs(tmp_path: Path) -> None:
+    run = load_run(write_run(tmp_path / "run"))
+    env = {**run.config["env"], "imports": ["my_envs", "x; reboot", ["y"], 3]}
+    training = {**run.config["training"], "network": "nets.wide:Wide"}
+    own = replace(run, config={**run.config, "env": env, "training": training})
+    assert repeat_command([own]) == f"{repeat_command([run])} --import my_envs --import nets.wide"
+
+
 def test_two_runs_have_no_speedup_where_one_was_disturbed(tmp_path: Path) -> None:
     write_runs(tmp_path, "sequential", 1000, disturbed=(1,), seeds=1)
     write_runs(tmp_path, "parallel", 1900, disturbed=(), seeds=1)
@@ -119,8 +129,8 @@ def test_an_efficiency_that_the_cores_do_not_explain_is_never_without_a_word(tmp
             record(run, QUIET)
     one = only_set(tmp_path)
     (note,) = (note for note in one.notes if "more than its cores explain" in note)
-    assert ("was not disturbed, so it makes poor use of its 2 cores" in note) == known
-    assert ("which was not recorded" in note) == (not known)
+    assert ("was not disturbed, so it uses its 2 cores poorly" in note) == known
+    assert ("an unrecorded disturbance" in note) == (not known)
     text = comparison_text(compare(load_runs([tmp_path], lambda _: None)))
     assert "% (2 against 2; more than the cores explain)" in text
 

@@ -17,6 +17,7 @@ CONFIGS = json.loads((FIXTURES / "configs.json").read_text())
 # What the searches for recipes have changed since (docs/results.md).
 NEW_RECIPES: dict[str, dict[str, dict[str, Any]]] = {
     "a2c": {"a2c": {"ent_coef": 0.003}},
+    "ppo": {"training": {"learning_rate": 5e-4, "lr_schedule": "linear"}},
     "impala": {"training": {"learning_rate": 8e-4, "lr_schedule": "linear"}, "impala": {"ent_coef": 0.003}},
 }
 
@@ -42,8 +43,9 @@ def assert_kept(before: Any, now: Any, where: str = "") -> None:
 @pytest.mark.parametrize("file", sorted(CONFIGS))
 def test_a_shipped_config_resolves_to_what_it_did(file: str) -> None:
     stored = copy.deepcopy(CONFIGS[file])
-    for section, keys in NEW_RECIPES.get(stored["algorithm"], {}).items():
-        stored["config"][section].update(keys)
+    if file != "ppo_paper.yaml":  # keeps the published recipe
+        for section, keys in NEW_RECIPES.get(stored["algorithm"], {}).items():
+            stored["config"][section].update(keys)
     config = build_config(ROOT / "config" / file, {}, mode=stored["mode"], algorithm=stored["algorithm"])
     assert_kept(stored["config"], json.loads(json.dumps(config.as_used())), file)
 

@@ -120,7 +120,7 @@ def test_damaged_events_are_said_and_never_raise_anything_else(tmp_path: Path) -
     file.write_bytes(whole[:-5])
     events = Events()
     read_events(file, events)
-    assert events.problems == [f"{file.name}: its last record is cut off and left out (still being written?)"]
+    assert events.problems == [f"{file.name}: its last record is incomplete and ignored (still being written?)"]
 
 
 def test_lines_that_are_still_being_written_are_left_out(tmp_path: Path) -> None:
@@ -130,15 +130,15 @@ def test_lines_that_are_still_being_written_are_left_out(tmp_path: Path) -> None
     run = read(monitor.parent)
     assert list(run.history.step) == [10, 22]
     assert run.problems == (
-        "monitor.csv: its last line is cut off and left out (still being written?)",
-        "monitor.csv: 1 unreadable line left out",
+        "monitor.csv: its last line is incomplete and ignored (still being written?)",
+        "monitor.csv: 1 unreadable line ignored",
     )
     for name in ("result.json", "progress.csv"):
         (tmp_path / "params.json").write_text((RLLIB / "params.json").read_text())
         (tmp_path / name).write_text((RLLIB / name).read_text()[:-20])
         run = read(tmp_path / name)
         assert run.metrics.total_timesteps == 2002
-        assert "cut off" in run.problems[0]
+        assert "incomplete" in run.problems[0]
 
 
 @pytest.mark.parametrize(
@@ -147,13 +147,13 @@ def test_lines_that_are_still_being_written_are_left_out(tmp_path: Path) -> None
         ("monitor.csv", "", "is empty"),
         ("monitor.csv", "r,l,t\n1,2,3\n", "line 1 is not"),
         ("monitor.csv", '#{"t_start": 1}\na,b\n1,2\n', "no column r; expected r,l,t"),
-        ("monitor.csv", '#{"t_start": 1}\nr,l,t\n', "holds no finished episode yet"),
+        ("monitor.csv", '#{"t_start": 1}\nr,l,t\n', "contains no finished episode yet"),
         ("events.out.tfevents.1.x", "", "is empty"),
         ("events.out.tfevents.1.x", "not a record, but text of some length", "its first record has a wrong checksum"),
         ("progress.csv", "", "is empty"),
-        ("progress.csv", "a,b\n1,2\n", "no reward of RLlib or Stable-Baselines3 in it"),
-        ("progress.csv", "a,b\n", "holds no iteration yet"),
-        ("result.json", "[" * 100_000 + "\n", "holds no iteration yet"),
+        ("progress.csv", "a,b\n1,2\n", "no reward of RLlib or Stable-Baselines3 found"),
+        ("progress.csv", "a,b\n", "contains no iteration yet"),
+        ("result.json", "[" * 100_000 + "\n", "contains no iteration yet"),
     ],
 )
 def test_faults_are_one_line(tmp_path: Path, name: str, content: str, words: str) -> None:
@@ -187,7 +187,7 @@ def test_a_mapping_names_tags_or_columns(tmp_path: Path) -> None:
     file.write_text("program: Mine\nreward: train/return\nrewards: averages\nwindow: 100\nstep: train/frames\n")
     source = source_at(tmp_path / "CartPole-v1_seed3")
     assert source
-    with pytest.raises(UsageError, match=r"--mapping FILE; it holds train/frames, train/return$"):
+    with pytest.raises(UsageError, match=r"--mapping FILE; it has train/frames, train/return$"):
         convert(source, Labels())
     run = run_of(source.path, *convert(source, Labels(), read_mapping(file)))
     assert run.label == "Mine (external)"
@@ -195,17 +195,17 @@ def test_a_mapping_names_tags_or_columns(tmp_path: Path) -> None:
     assert run.external
     assert run.external.same_rewards
     file.write_text("reward: train/other\nrewards: episodes\n")
-    with pytest.raises(UsageError, match="has no train/other, which the mapping names"):
+    with pytest.raises(UsageError, match="has no train/other, which the mapping refers to"):
         convert(source, Labels(), read_mapping(file))
 
 
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("rewards: episodes\n", "no key reward"),
+        ("rewards: episodes\n", "the key reward is missing"),
         ("reward: a\n", "rewards: missing; valid: episodes"),
         ("reward: a\nrewards: some\n", "rewards: some; valid"),
-        ("reward: a\nrewards: episodes\nwindow: 100\n", "window: the number of episodes of averages"),
+        ("reward: a\nrewards: episodes\nwindow: 100\n", "window: must be the number of episodes per average"),
         ("reward: a\nrewards: averages\nwindow: 0\n", "window"),
         ("reward: 1\nrewards: averages\n", "reward: expected text"),
         ("reward: a\nlenght: b\n", "unknown key lenght; valid: program"),
@@ -220,7 +220,7 @@ def test_faults_of_a_mapping(tmp_path: Path, text: str, words: str) -> None:
 def test_time_and_environment_that_are_not_in_the_files_stay_unknown(tmp_path: Path) -> None:
     table = tmp_path / "progress.csv"
     table.write_text("timesteps_total,episode_reward_mean\n100,1.5\n200,2.5\n")
-    with pytest.raises(UsageError, match=r"its environment is not in its files.*--game NAME"):
+    with pytest.raises(UsageError, match=r"the files do not name the environment.*--game NAME"):
         read(table)
     run = read(table, game="coinrun", distribution_mode="easy", num_levels=200)
     assert run.external

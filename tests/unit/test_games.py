@@ -150,7 +150,7 @@ def test_all_games_are_one_comparison(all_games: Comparison) -> None:
     rows = [line.split() for line in brief.splitlines() if line.split()[:1] and line.split()[0] in GAMES]
     assert [row[0] for row in rows] == list(GAMES)
     assert max(len(line) for line in brief.splitlines()[:60]) < 200
-    assert brief.count("PPO as published  ") == 3  # once for both groups
+    assert brief.count("PPO (published)  ") == 3  # once for both groups
 
 
 def test_tables_and_csv_of_all_games(all_games: Comparison) -> None:
@@ -184,7 +184,7 @@ def test_figures_of_all_games(all_games: Comparison, tmp_path: Path) -> None:
     small = figure_games(all_games.sets, "games", curves, colours)
     assert [axis.get_title() for axis in small.axes] == [one.env for one in all_games.sets]
     for axis in small.axes:
-        assert [line.get_label() for line in axis.lines] == [SEQUENTIAL, PARALLEL, "PPO as published"]
+        assert [line.get_label() for line in axis.lines] == [SEQUENTIAL, PARALLEL, "PPO (published)"]
     profiles = figure_profiles(scores, all_games.sets, "profiles", colours)
     assert len(profiles.axes) == 3
     for name, figure in (("games", small), ("profiles", profiles)):
@@ -224,15 +224,15 @@ def test_games_and_seeds_that_not_all_groups_have_are_left_out_and_named(tmp_pat
     final = scores.metrics[0]
     assert (scores.games, final.games) == (("coinrun", "maze", "starpilot"), ("coinrun", "starpilot"))
     assert final.notes == (
-        "over the 2 games that all groups have, without maze",
-        "with the seeds that all groups have; some have more in coinrun",
+        "over the 2 games that all groups have; not included: maze",
+        "only seeds that all groups have are used; some groups have more in coinrun",
     )
     assert [len(seeds) for seeds in final.groups[0].scores.values()] == [3, 3]
     coinrun = scores.value("final_reward", "coinrun", SEQUENTIAL)
     assert coinrun
     assert coinrun.n == 4  # the table of games has all of them
-    assert "without published limits of their rewards, so not part of this: CartPole-v1" in score_notes(scores)
-    assert [one.reason for one in comparison.excluded] == ["other environment: CartPole-v1, not coinrun"]
+    assert "not included, because they have no published reward range: CartPole-v1" in score_notes(scores)
+    assert [one.reason for one in comparison.excluded] == ["different environment: CartPole-v1 instead of coinrun"]
 
 
 def test_a_group_with_too_few_games_does_not_take_the_aggregate_from_the_others(tmp_path: Path) -> None:
@@ -242,7 +242,9 @@ def test_a_group_with_too_few_games_does_not_take_the_aggregate_from_the_others(
             (tmp_path / f"{name}_b{seed}").rename(tmp_path.parent / f"{tmp_path.name}_{name}_b{seed}")
     (scores,) = compared(tmp_path).game_scores
     assert [one.group for one in scores.metrics[0].groups] == [SEQUENTIAL]
-    assert scores.metrics[0].notes == (f"left out, as fewer than two games are common to all groups: {PARALLEL}",)
+    assert scores.metrics[0].notes == (
+        f"not included, because fewer than two games are common to all groups: {PARALLEL}",
+    )
 
 
 def test_groups_with_other_settings_are_told_apart_in_every_game(tmp_path: Path) -> None:
@@ -282,7 +284,7 @@ def test_evaluations_of_some_groups_alone(tmp_path: Path) -> None:
     unseen = scores.metrics[2]
     assert [one.group for one in unseen.groups] == [SEQUENTIAL]
     assert unseen.groups[0].why_no_interval == "all runs of a game have the same score: no interval"
-    assert unseen.notes == (f"no values of {PARALLEL}",)
+    assert unseen.notes == (f"no values for {PARALLEL}",)
 
 
 def test_nothing_is_published_for_other_levels_or_few_steps(tmp_path: Path) -> None:
@@ -293,7 +295,7 @@ def test_nothing_is_published_for_other_levels_or_few_steps(tmp_path: Path) -> N
     assert {(one.published_mean, one.difference) for one in scores.values} == {(None, None)}
     assert scores.metrics[0].groups[0].published is None
     assert "as published" not in compared(tmp_path).verdict
-    assert "published: nothing for these levels and steps" in comparison_text(compared(tmp_path))
+    assert "published: no values for these levels and steps" in comparison_text(compared(tmp_path))
 
 
 def test_timed_runs_are_set_beside_what_is_published_at_their_own_steps(tmp_path: Path) -> None:
@@ -311,7 +313,7 @@ def test_timed_runs_are_set_beside_what_is_published_at_their_own_steps(tmp_path
         assert value
         assert (value.published_mean, value.published_std) == curve.at(steps)
     assert "Steps" in values_table(scores).head
-    assert f"PPO as published for {SEQUENTIAL}"[:31] in comparison_text(comparison)
+    assert f"PPO (published) for {SEQUENTIAL}"[:31] in comparison_text(comparison)
 
 
 def test_only_sets_that_differ_in_nothing_but_their_game_have_scores_together(tmp_path: Path) -> None:

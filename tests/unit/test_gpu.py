@@ -193,12 +193,12 @@ def test_a_driver_that_is_too_old_is_named(monkeypatch: pytest.MonkeyPatch, recw
 @pytest.mark.parametrize(
     ("gpus", "driver", "visible", "words"),
     [
-        ([], None, None, "there is no NVIDIA driver here (no /proc/driver/nvidia, no nvidia-smi that answers)"),
-        ([], None, "0", "there is no NVIDIA driver here"),
+        ([], None, None, "no NVIDIA driver found (no /proc/driver/nvidia, no working nvidia-smi)"),
+        ([], None, "0", "no NVIDIA driver found"),
         (["NVIDIA H200"], "570.1", "", "CUDA_VISIBLE_DEVICES is '', which hides the GPU (NVIDIA H200); set it to 0"),
         (["NVIDIA H200"], "570.1", "-1", "CUDA_VISIBLE_DEVICES is '-1', which hides the GPU (NVIDIA H200)"),
-        (["NVIDIA H200"], "570.1", None, "torch sees no GPU, the driver 570.1 lists NVIDIA H200"),
-        ([], "570.1", None, "torch sees no GPU, the driver 570.1 lists none"),
+        (["NVIDIA H200"], "570.1", None, "torch sees no GPU; the driver 570.1 lists NVIDIA H200"),
+        ([], "570.1", None, "torch sees no GPU; the driver 570.1 lists none"),
     ],
 )
 def test_a_gpu_that_is_missing_or_hidden_is_told_apart(
@@ -237,7 +237,8 @@ def test_auto_says_in_one_note_why_it_takes_the_cpu(tmp_path: Path, monkeypatch:
     done = rlcb_here("train", "ppo", *CARTPOLE, *where, "--device", "auto")
     assert done.returncode == 0, done.stderr
     (line,) = done.stderr.splitlines()
-    assert line.startswith("note: --device auto takes the CPU: the NVIDIA driver 470.57.02 (CUDA 11.4) is too old for")
+    problem = "the NVIDIA driver 470.57.02 (CUDA 11.4) is too old for"
+    assert line.startswith(f"note: --device auto selects the CPU: {problem}")
     monkeypatch.setattr("rlcb.evaluation.evaluate.describe_gpus", hardware.describe_gpus)
     played = rlcb_here("evaluate", "--checkpoint", tmp_path / "run", "--num-episodes", "2", "--num-threads", "1")
     assert played.returncode == 0, played.stderr
@@ -268,7 +269,7 @@ def test_the_doctor_describes_the_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_doctor_says_why_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     _machine(monkeypatch, [], None)
-    assert doctor._gpu().startswith("training uses the CPU: there is no NVIDIA driver here")
+    assert doctor._gpu().startswith("training uses the CPU: no NVIDIA driver found")
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")

@@ -11,8 +11,9 @@ from rlcb import hardware, training
 from rlcb.config import gpu_plan, precision
 from rlcb.config import plan as plan_module
 from rlcb.config.load import build_config
-from rlcb.config.plan import Plan, computed_division, divisions, make_plan
+from rlcb.config.plan import Plan, computed_division, make_plan
 from rlcb.config.schema import Config
+from rlcb.config.tune import divisions
 from rlcb.errors import UsageError, WorkersLost
 from rlcb.limits.measure import processes_of, shape_of
 from rlcb.training import check_hardware, with_device
@@ -101,14 +102,17 @@ def test_on_a_cluster_the_learner_stays_here_and_actors_have_the_nodes() -> None
     assert plan(others=12) == Plan("actor_learner", 12, 5, 1, 24, 16, "cuda")
     assert plan(others=0) == Plan("actor_learner", 3, 20, 1, 6, 13, "cuda")  # a core of this machine is the learner's
     assert plan(others=12, actor_device="cuda") == Plan("actor_learner", 2, 30, 1, 4, 16, "cuda", 1, "cuda")
-    with pytest.raises(WorkersLost, match="--actor-device cuda: no node of the cluster has a GPU with room"):
+    with pytest.raises(WorkersLost, match="--actor-device cuda: no node of the cluster has enough free GPU memory"):
         plan(others=12, room=0, actor_device="cuda")
 
 
 @pytest.mark.parametrize(
     ("values", "words"),
     [
-        ({"num_learners": 2}, "--device cuda: one learner uses the GPU, num_learners is 2; use --num-learners 1"),
+        (
+            {"num_learners": 2},
+            "--device cuda: only one learner can use the GPU, but num_learners is 2; use --num-learners 1",
+        ),
         (
             {"device": "cpu", "actor_device": "cuda"},
             "--actor-device cuda: the learner is on the CPU; use --device cuda",
@@ -136,7 +140,7 @@ def test_groups_must_divide_an_actors_environments() -> None:
 def test_other_parallel_runs_use_cores_and_name_the_better_command(
     algorithm: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    command = f"one GPU serves one process best: rlcb train {algorithm} --mode sequential --device cuda"
+    command = f"to use the GPU: rlcb train {algorithm} --mode sequential --device cuda"
     with pytest.raises(UsageError, match=command):
         check_hardware(configured(algorithm), "parallel")
     asked = configured(algorithm, device="auto")
@@ -162,12 +166,13 @@ def test_auto_takes_the_gpu_for_impala_unless_several_learners_are_wanted(
     assert with_device(asked.changed("parallel", num_learners=1), "parallel").hardware.device == "cuda"
     assert capsys.readouterr().err == ""
     assert with_device(asked.changed("parallel", num_learners=4), "parallel").hardware.device == "cpu"
-    assert "--device auto takes the CPU: num_learners is 4, and one learner uses a GPU" in capsys.readouterr().err
+    problem = "num_learners is 4, but only one learner can use a GPU"
+    assert f"--device auto selects the CPU: {problem}" in capsys.readouterr().err
     monkeypatch.setattr(training, "cuda_problem", lambda threads=None: "there is none")
     assert with_device(asked, "parallel").hardware.device == "cpu"
-    assert "--device auto takes the CPU: there is none" in capsys.readouterr().err
+    assert "--device auto selects the CPU: there is none" in capsys.readouterr().err
     on_cluster = configured(cluster="local")
-    with pytest.raises(UsageError, match="cuda: learners run on this machine, not on the cluster's nodes: there is no"):
+    with pytest.raises(UsageError, match="cuda: learners run on this machine, not on the nodes of the cluster: "):
         with_device(on_cluster, "parallel")
 
 
@@ -177,7 +182,7 @@ def test_a_dry_run_shows_both_devices(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "Device: cuda for the learner, cpu for the actors\n" in done.stdout
     assert "Learners: 1, " in done.stdout
-    assert "without the GPU's" in done.stdout
+    assert "excluding GPU memory" in done.stdout
 
 
 def test_precisions_are_measured_where_the_learner_is(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -76,7 +76,7 @@ def test_an_algorithm_lists_what_it_has_with_the_defaults_of_its_files(algorithm
         default = value_text(getattr(getattr(config, section), key))
         if (key, mode) != ("num_envs", "parallel"):
             assert listed[flag_of(key)].endswith(f"(default {default})"), listed[flag_of(key)]
-    assert listed["--num-envs"].endswith("the same as --num-envs-per-worker") == (mode == "parallel")
+    assert listed["--num-envs"].endswith("alias of --num-envs-per-worker") == (mode == "parallel")
     aliases = [name for name in ALIASES if name in ALGORITHMS[algorithm].aliases]
     own = {"--help", "--mode", "--config", "--output-dir", "--resume", "--dry-run"}
     assert set(listed) == {*own, *map(flag_of, (*known, *aliases))}
@@ -94,7 +94,7 @@ def test_ppo_lists_nothing_of_other_algorithms() -> None:
     [
         (["train", "ppo", "--num-slots", "3"], ["--num-slots", "ppo has no such setting", "impala"]),
         (["train", "--num-slots", "3", "ppo"], ["--num-slots", "ppo has no such setting", "impala"]),
-        (["train", "a3c", "--clip-range", "0.1"], ["--clip-range", "a3c has no such setting", "it is for ppo"]),
+        (["train", "a3c", "--clip-range", "0.1"], ["--clip-range", "a3c has no such setting", "it belongs to ppo"]),
         (["train", "a2c", "--batch-size", "64"], ["--batch-size", "a2c has no such setting", "ppo and impala"]),
         (["limits", "a2c", "--batch-size", "64"], ["--batch-size", "a2c has no such setting", "ppo and impala"]),
         (["train", "ppo", "--mode", "parallel", "--num-actors", "2"], ["--num-actors", "impala", "--num-workers"]),
@@ -117,7 +117,7 @@ def test_every_argument_of_every_command_has_help_a_group_and_a_metavar(name: st
     assert not loose
     defaults = entries(text)
     for action in parser.shown():
-        given = action.default is not None and action.default is not False and action.default != argparse.SUPPRESS
+        given = action.default is not False and action.default not in (None, [], argparse.SUPPRESS)
         if action.option_strings and given:
             assert f"(default {action.default})" in defaults[action.option_strings[-1]]
 
@@ -133,7 +133,7 @@ def test_the_overview_has_every_verb_with_an_example() -> None:
         assert f"  {name:<11} {verb.summary}\n              $ {verb.example}\n" in text
         assert verb.example.removeprefix('eval "$(').startswith(f"rlcb {name}")
         assert rlcb_here(name, "--help").returncode == 0
-    assert text.index("train:") < text.index("measure:") < text.index("look:") < text.index("check:")
+    assert text.index("train:") < text.index("measure:") < text.index("inspect:") < text.index("setup:")
 
 
 def test_train_lists_the_algorithms() -> None:

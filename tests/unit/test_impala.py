@@ -211,7 +211,7 @@ def test_columns_of_a_rollout() -> None:
     dones = torch.rand(T, B, generator=generator) < 0.3
     actions, log_probs = torch.zeros(T, B, dtype=torch.int64), normal(generator, T, B)
     rollout = Rollout(
-        normal(generator, T + 1, B, 3), actions, log_probs, values, 100 * rewards, dones, truncation_value
+        normal(generator, T + 1, B, 3), actions, log_probs, values, 100 * rewards, dones, truncation_value, dones
     )
     columns = make_unrolls(rollout, rewards, Config(training=TrainingConfig(gamma=0.9)))
     assert columns.observations is rollout.observations

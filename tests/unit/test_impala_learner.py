@@ -84,7 +84,7 @@ def test_an_update_takes_every_environment_once_per_epoch() -> None:
     learner, batch = learner_and_batch(batch_size=32, n_epochs=2)
     rollout = Rollout(
         batch.observations, batch.actions, batch.log_probs, torch.cat((batch.values, torch.zeros(1, 8))),
-        batch.rewards, batch.dones, torch.zeros_like(batch.rewards),
+        batch.rewards, batch.dones, torch.zeros_like(batch.rewards), batch.dones,
     )  # fmt: skip
     other, _ = learner_and_batch(batch_size=32, n_epochs=2)
     prepared = other.algorithm.prepare(rollout, rollout.rewards, other.config)

@@ -53,8 +53,11 @@ def planned(cores: int, wanted: int | str | None, **values: Any) -> tuple[Suite,
     ("cores", "seeds", "threads"), [(2, 8, 1), (2, 2, 1), (2, 1, 2), (16, 6, 2), (16, 3, 5), (16, 40, 1)]
 )
 def test_sequential_runs_divide_the_cores_whatever_the_number_of_jobs(cores: int, seeds: int, threads: int) -> None:
-    suite = make_suite(cores, modes=["sequential"], seeds=list(range(seeds)), total_timesteps=10_000)
-    assert suite.configs[Kind("ppo", "sequential")].hardware.num_threads == threads
+    values = {"modes": ["sequential"], "seeds": list(range(seeds)), "total_timesteps": 10_000}
+    images = make_suite(cores, games=["coinrun"], **values)
+    assert images.configs[Kind("ppo", "sequential")].hardware.num_threads == threads
+    vectors = make_suite(cores, games=["CartPole-v1", "Acrobot-v1"], **values)
+    assert vectors.configs[Kind("ppo", "sequential")].hardware.num_threads == 1  # what their networks take
 
 
 def test_parallel_workers_have_a_thread_each_and_a_given_number_of_threads_is_kept() -> None:
@@ -65,17 +68,19 @@ def test_parallel_workers_have_a_thread_each_and_a_given_number_of_threads_is_ke
 
 
 def test_runs_by_time_get_their_threads_when_they_start() -> None:
-    suite, _, plan = planned(8, 2, duration_hours=1, num_workers=2, seeds=[1, 2])
+    suite, _, plan = planned(8, 2, duration_hours=1, num_workers=2, seeds=[1, 2], games=["coinrun"])
     assert all(config.hardware.num_threads is None for config in suite.configs.values())
     assert plan.threads == {Kind("ppo", "sequential"): 4, Kind("ppo", "parallel"): 2}
     assert planned(8, 1, duration_hours=1, num_workers=2)[2].threads == {}
+    vectors = planned(8, 2, duration_hours=1, num_workers=2, seeds=[1, 2])[2]
+    assert vectors.threads == {Kind("ppo", "sequential"): 1, Kind("ppo", "parallel"): 1}
 
 
 def test_threads_and_precision_decided_when_the_suite_began_are_no_change(tmp_path: Path) -> None:
-    values = {"games": ["CartPole-v1"], "num_envs": 16, "num_workers": 2, "total_timesteps": 10_000}
+    values = {"games": ["coinrun"], "num_envs": 16, "num_workers": 2, "total_timesteps": 10_000}
     values |= {"precision": "auto"}
     wanted = build_suite(None, {key: (f"--{key}", value) for key, value in values.items()})
-    began = make_suite(16, num_workers=2, total_timesteps=10_000, precision="auto")
+    began = make_suite(16, games=["coinrun"], num_workers=2, total_timesteps=10_000, precision="auto")
     measured = {kind: config.changed("hardware", precision="fp32") for kind, config in began.configs.items()}
     store(tmp_path, Suite(began.settings, measured))
     assert stored(tmp_path).configs[Kind("ppo", "sequential")].hardware.num_threads == 5
@@ -97,7 +102,7 @@ def test_the_usual_number_of_jobs() -> None:
 def test_jobs_beyond_the_cores_or_the_runs_are_not_made(capsys: pytest.CaptureFixture[str]) -> None:
     eight = {"modes": ["sequential"], "seeds": list(range(8)), "total_timesteps": 10_000}
     assert planned(4, 9, **eight)[2].count == 4
-    assert "note: --jobs 9: there are 4 usable cores, so at most 4 runs train at a time" in capsys.readouterr().err
+    assert "note: --jobs 9: there are 4 usable cores, so at most 4 runs train concurrently" in capsys.readouterr().err
     assert planned(16, 9, **eight)[2].count == 8
     assert capsys.readouterr().err == ""
 
@@ -174,7 +179,7 @@ def test_a_gpu_without_the_service_is_shared_in_slices_of_time(
     monkeypatch.setenv("PATH", "/nowhere")
     with shared_gpu(wanted=True):
         pass
-    assert "NVIDIA's MPS is not installed: --jobs 1 may be faster" in capsys.readouterr().err
+    assert "NVIDIA MPS is not installed; --jobs 1 may be faster" in capsys.readouterr().err
 
 
 def test_a_run_waits_where_memory_would_not_suffice_which_is_said_once() -> None:
@@ -182,7 +187,7 @@ def test_a_run_waits_where_memory_would_not_suffice_which_is_said_once() -> None
     room = Room(plan, suite, available=lambda: 900 * 2**20)  # two runs of CartPole take about 370 MB each
     assert [bool(room.take(run)) for run in runs] == [True, True, False, False]
     said = room.shortage
-    assert "3 runs at a time would take about" in said
+    assert "3 concurrent runs would need about" in said
     assert "900 MB were free before the first run" in said
     room.leave(runs[0])
     assert room.take(runs[2])
@@ -219,7 +224,7 @@ def test_memory_that_a_cgroup_has_left(tmp_path: Path) -> None:
 @pytest.mark.parametrize("value", ["0", "-1", "2.5", "many", "1025", ""])
 def test_a_wrong_number_of_jobs_is_refused_in_one_line(tmp_path: Path, value: str) -> None:
     done = rlcb_here("benchmark", "--total-timesteps", "8192", f"--jobs={value}", "--output-dir", tmp_path / "out")
-    done.assert_one_line_error(2, "--jobs", f"{value!r} is not a whole number from 1 to 1024, nor auto")
+    done.assert_one_line_error(2, "--jobs", f"{value!r} is not a whole number from 1 to 1024 or auto")
     assert not (tmp_path / "out").exists()
 
 
@@ -230,5 +235,7 @@ def test_a_suite_that_an_earlier_version_began_goes_on_one_run_at_a_time() -> No
     assert plan_jobs(None, earlier, runs, shares(8)).count == 1
     assert plan_jobs(1, earlier, runs, shares(8)).count == 1
     for wanted in (2, "auto"):
-        with pytest.raises(UsageError, match=f"--jobs {wanted}: this suite was begun without a number of threads"):
+        with pytest.raises(
+            UsageError, match=f"--jobs {wanted}: this suite was started without a fixed number of threads"
+        ):
             plan_jobs(wanted, earlier, runs, shares(8))

@@ -91,7 +91,7 @@ def test_the_default_is_the_packages_in_every_folder(
     assert new_config("ppo", "parallel", None, {}) == expected
     assert new_config("ppo", "parallel", None, {}) == expected
     said = capsys.readouterr().err
-    assert said.count("note: config/ppo_parallel.yaml is not read without --config") == 1
+    assert said.count("note: config/ppo_parallel.yaml is not used without --config") == 1
     assert new_config("ppo", "parallel", named.find_config("config/ppo_parallel.yaml"), {}).training.gamma == 0.5
 
 
@@ -108,9 +108,9 @@ def test_a_name_is_the_packages_and_a_path_is_a_file(tmp_path: Path, monkeypatch
 @pytest.mark.parametrize(
     ("find", "given", "words"),
     [
-        (named.find_config, "config/ppo_paper.yaml", ["paper.yaml: there is no such file", "--config ppo_paper"]),
+        (named.find_config, "config/ppo_paper.yaml", ["paper.yaml: no such file", "--config ppo_paper"]),
         (named.find_config, "ppo_paper.yml", ["ppo_paper.yml", "--config ppo_paper"]),
-        (named.find_suite, "config/suites/quick.yaml", ["no such file here", "--suite quick"]),
+        (named.find_suite, "config/suites/quick.yaml", ["no such file", "--suite quick"]),
         (named.find_config, "ppo_papr", ["'ppo_papr' is neither", "did you mean ppo_paper?"]),
         (named.find_config, "zzz", ["'zzz' is neither", "rlcb configs"]),
         (named.find_config, "quick", ["quick: is a suite: rlcb benchmark --suite quick"]),

@@ -1,15 +1,19 @@
 """What a configuration comes to on some machine or cluster."""
 
+import sys
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from helpers.own_code import write_own_code
 from rlcb.config import plan as plan_module
 from rlcb.config.division import largest_division
 from rlcb.config.load import build_config
 from rlcb.config.plan import Plan, make_plan
 from rlcb.config.schema import Config
+from rlcb.envs.own_code import FOLDER, permit
 from rlcb.errors import WorkersLost
 
 
@@ -60,6 +64,38 @@ def test_every_number_of_a_parallel_run_is_known(algorithm: str, values: dict[st
     assert parallel.num_slots == values.get("num_slots")  # what is saved with the run says what was given
 
 
+def threads_of(mode: str, algorithm: str = "ppo", **values: Any) -> int:
+    return make_plan(configured(algorithm, mode, **values), mode)[1].threads
+
+
+def test_networks_for_vectors_get_one_thread_and_others_what_the_cores_allow() -> None:
+    for algorithm in ("ppo", "impala", "a2c"):
+        assert threads_of("sequential", algorithm, name="CartPole-v1") == 1
+    assert threads_of("sequential", name="Pendulum-v1", network="mlp256") == 1
+    assert threads_of("sequential", name="coinrun", network="impala") == 8
+    assert threads_of("parallel", name="CartPole-v1", num_workers=2) == 1
+    assert threads_of("parallel", name="coinrun", num_workers=2) == 4
+    learners = {"num_workers": 2, "num_learners": 2}
+    assert threads_of("parallel", "impala", name="CartPole-v1", **learners) == 1
+    assert threads_of("parallel", "impala", name="coinrun", **learners) == 3
+
+
+def test_a_number_of_threads_that_is_given_is_kept_for_any_network() -> None:
+    assert threads_of("sequential", name="CartPole-v1", num_threads=3) == 3
+    assert threads_of("parallel", name="CartPole-v1", num_workers=2, num_threads=3) == 3
+
+
+def test_of_a_network_of_the_users_own_nothing_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(FOLDER, str(write_own_code(tmp_path)))
+    monkeypatch.setattr("sys.path", [*sys.path])  # importing puts the folder there
+    permit(["my_networks"])
+    try:
+        assert threads_of("sequential", name="CartPole-v1", network="my_networks:Wide") == 8
+    finally:
+        permit([])
+        sys.modules.pop("my_networks", None)
+
+
 @pytest.mark.parametrize("algorithm", ["ppo", "impala", "a2c"])
 def test_a_sequential_run_is_one_worker_with_all_cores(algorithm: str) -> None:
     config = configured(algorithm, "sequential", num_envs=16)
@@ -87,7 +123,7 @@ def test_a_cluster_has_a_worker_for_every_core(algorithm: str, pool: Nodes, valu
 def test_a_cluster_with_less_room_begins_with_fewer_workers_and_says_when_these_are_too_few() -> None:
     config, found = make_plan(configured("ppo", num_workers=8), "parallel", Nodes(6))
     assert (found.num_workers, found.envs_per_worker, config.parallel.num_workers) == (4, 8, 8)
-    with pytest.raises(WorkersLost, match="room for 6 workers, which leaves a group of 4; 5 must be"):
+    with pytest.raises(WorkersLost, match="room for 6 workers, enough for a group of 4, not 5"):
         make_plan(configured("ppo", num_workers=8, min_workers=5), "parallel", Nodes(6))
 
 

@@ -114,7 +114,8 @@ def test_auto_concludes_nothing_from_a_measurement_that_was_disturbed_twice(
     assert with_precision(config, "sequential").hardware.precision == "bf16"  # the second time was quiet
     assert with_precision(config, "sequential").hardware.precision == "fp32"
     assert not answers
-    said = "Precision: fp32, as the measurement was disturbed: others used 50 % of the cores (40 % of its CPU time lost"
+    used = "other programs used 50 % of the cores (40 % of its CPU time lost"
+    said = f"Precision: fp32, because the measurement was disturbed: {used}"
     assert said in capsys.readouterr().out
 
 

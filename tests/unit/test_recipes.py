@@ -173,7 +173,7 @@ def test_variants_are_ranked_by_their_normalised_mean_over_games(tmp_path: Path)
     assert [recipe.established for recipe in found.recipes] == [False, True, True]
     assert "Pick (Reward, last 250 k steps): PPO Sequential · linear has the highest mean (0." in found.verdict
     assert "is established: 0.0" in found.verdict
-    assert "A difference is established from 2 of 2 others." in found.verdict
+    assert "Its lead is established over 2 of 2 others." in found.verdict
 
 
 def test_a_lead_within_the_noise_is_not_established(tmp_path: Path) -> None:
@@ -185,7 +185,7 @@ def test_a_lead_within_the_noise_is_not_established(tmp_path: Path) -> None:
     assert second.interval[0] < 0 < second.interval[1]
     assert not any(recipe.established for recipe in found.recipes)
     assert "is not established: 0.0" in found.verdict
-    assert "A difference is established from 0 of 2 others." in found.verdict
+    assert "Its lead is established over 0 of 2 others." in found.verdict
 
 
 def test_one_seed_gives_a_ranking_without_intervals(tmp_path: Path) -> None:
@@ -221,9 +221,11 @@ def test_seeds_that_not_all_have_are_left_out_and_said(tmp_path: Path) -> None:
     write_run(tmp_path / "more", name="procgen-coinrun-v0", seed=7, variant="base", updates=80, rewards=(5.0, 10.0))
     found = ranking_of(compared(tmp_path))
     assert [len(recipe.rewards["coinrun"]) for recipe in found.recipes] == [2, 2, 2]
-    assert found.notes == ("with the seeds that all of them have; some have more in coinrun",)
+    assert found.notes == ("only seeds that all variants have are used; some have more in coinrun",)
     write_run(tmp_path / "own", name="procgen-coinrun-v0", seed=9, variant="other", gamma=0.9, updates=80)
-    assert ranking_of(compared(tmp_path)).notes == ("no seed is common to all of them in coinrun: each with its own",)
+    assert ranking_of(compared(tmp_path)).notes == (
+        "the variants have no seed in common in coinrun, so each uses its own",
+    )
 
 
 def test_runs_that_did_not_have_the_machine_alone_are_not_ranked_at_equal_time(tmp_path: Path) -> None:

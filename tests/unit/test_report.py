@@ -217,7 +217,7 @@ def test_two_hundred_runs_fit_into_three_megabytes(tmp_path: Path) -> None:
     page, _ = report(variations(run, 40, 5), tmp_path / "out")
     assert (tmp_path / "out" / "report.html").stat().st_size < 3 * 10**6
     assert "/somewhere/with/a/rather/long/path/group_039/seed_4" in page.texts
-    assert "The 60 clearest of 780 pairs" in page.text
+    assert "The 60 pairs with the smallest p of 780" in page.text
     assert "Only the first 28 of 40 groups are drawn" in page.text
 
 
@@ -281,8 +281,8 @@ def test_published_curves_of_every_game_and_between_their_points() -> None:
 @pytest.mark.parametrize(
     ("settings", "updates", "words"),
     [
-        ({}, 150, "Dashed grey: PPO as published"),
-        ({}, 40, "begins at 250,000 steps, after these runs"),
+        ({}, 150, "Dashed grey: published PPO"),
+        ({}, 40, "begins at 250,000 steps, later than these runs"),
         ({"num_levels": 100}, 150, None),
         ({"name": "procgen-maze-v0", "distribution_mode": "hard"}, 150, None),
     ],
@@ -292,7 +292,7 @@ def test_the_published_curve_is_drawn_where_it_matches(
 ) -> None:
     write_run(tmp_path / "runs" / "a", updates=updates, **settings)
     page, _ = report(loaded(tmp_path / "runs"), tmp_path / "out")
-    assert ("PPO as published" in page.texts) == (words is not None and "Dashed" in words)  # in a legend
+    assert ("PPO (published)" in page.texts) == (words is not None and "Dashed" in words)  # in a legend
     assert ("1912.01588" in page.text) == (words is not None)
     assert words is None or words in page.text
 
@@ -306,7 +306,7 @@ def test_the_command_writes_it_and_says_where(tmp_path: Path, capsys: pytest.Cap
     assert printed[-1] == f"Report: {tmp_path / 'out' / 'report.html'}"
     page = Page((tmp_path / "out" / "report.html").read_text())
     assert f"rlcb compare {tmp_path / 'runs'} --output {tmp_path / 'out'} --seed 7 --reward-threshold 5" in page.texts
-    assert f"left out: {tmp_path / 'runs' / 'b'}: its algorithm and mode are not known" in page.text
+    assert f"left out: {tmp_path / 'runs' / 'b'}: unknown algorithm and mode" in page.text
     assert "0.1.0, commit 0123456789ab" in page.texts
     for name in ("report.md", "runs.csv", "comparison.csv", "comparison.json", "comparison_report.txt"):
         assert f"Written: {tmp_path / 'out' / name}" in printed

@@ -154,7 +154,7 @@ def test_values_under_the_pointer_are_those_of_the_curves(page: Path, browser: B
     data = json.loads(re.findall(r'<script type="application/json">(.*?)</script>', page.read_text())[0])
     curves = data["views"][0]["curves"]
     assert len(lines) == 1 + len(curves) == 4
-    assert re.fullmatch(r"PPO as published: [\d.]+", lines[3])
+    assert re.fullmatch(r"PPO \(published\): [\d.]+", lines[3])
     step = browser.run(f"charts.chart('{CHART}').uplot.data[0][charts.chart('{CHART}').uplot.cursor.idx]")
     for line in lines[1:3]:
         curve = next(one for one in curves if line.startswith(f"{one['label']}: "))
@@ -170,7 +170,7 @@ def test_zoom_by_dragging_and_back(page: Path, browser: Browser) -> None:
     place = show_chart(browser)
     whole = shown_range(browser)
     drag(browser, point(place, 0.25), point(place, 0.75))
-    browser.wait(f"{FIGURE}.querySelector('.buttons button:enabled[title=\"Show the whole curves\"]')")
+    browser.wait(f"{FIGURE}.querySelector('.buttons button:enabled[title=\"Show the full range\"]')")
     low, high = shown_range(browser)
     width = whole[1] - whole[0]
     assert (low, high) == pytest.approx((whole[0] + 0.25 * width, whole[0] + 0.75 * width), abs=0.03 * width)
@@ -228,6 +228,20 @@ def test_everything_works_without_a_mouse(page: Path, browser: Browser) -> None:
     assert browser.run("document.activeElement.ariaPressed") == "false"
 
 
+GRID = {False: (223, 227, 232), True: (51, 58, 67)}  # the colour of a chart's lines by whether it is dark
+DRAWN_IN = """(() => {{
+  const canvas = document.querySelector(".plot canvas"), copy = document.createElement("canvas");
+  [copy.width, copy.height] = [canvas.width, canvas.height];
+  const context = copy.getContext("2d", {{ willReadFrequently: true }});
+  context.drawImage(canvas, 0, 0);
+  const points = context.getImageData(0, 0, copy.width, copy.height).data;
+  for (let at = 0; at < points.length; at += 4) {{
+    if (points[at] === {0} && points[at + 1] === {1} && points[at + 2] === {2} && points[at + 3] === 255) return true;
+  }}
+  return false;
+}})()"""
+
+
 @pytest.mark.parametrize("width", [1400, 400])
 @pytest.mark.parametrize("dark", [False, True])
 def test_it_can_be_read_at_every_width_and_in_both_colours(
@@ -241,8 +255,12 @@ def test_it_can_be_read_at_every_width_and_in_both_colours(
     assert browser.run(STRUCTURE) == []
     paper = browser.run("getComputedStyle(document.body).backgroundColor")
     assert paper == ("rgb(20, 23, 27)" if dark else "rgb(255, 255, 255)")
+    assert browser.run(DRAWN_IN.format(*GRID[dark]))
+    assert not browser.run(DRAWN_IN.format(*GRID[not dark]))
     browser.run("document.getElementById('theme').click()")
     assert browser.run("getComputedStyle(document.body).backgroundColor") != paper
+    assert browser.run(DRAWN_IN.format(*GRID[not dark]))  # the chart follows the reader's choice
+    assert not browser.run(DRAWN_IN.format(*GRID[dark]))
     assert browser.run(TEXTS) == []
     browser.picture(tmp_path / "page.png")
 
@@ -274,10 +292,10 @@ def test_without_scripts_there_are_the_pictures(page: Path, browser: Browser) ->
 
 def test_a_page_that_updates_itself_stays_as_it_was(tmp_path: Path, browser: Browser) -> None:
     browser.open(write_page(tmp_path, Progress("0 of 6 runs finished", [], 0.2)))
+    # Paused whenever it is loaded; a reload that had begun before it was paused would start its clock anew.
+    browser.wait("document.getElementById('pause').ariaPressed === 'true' || document.getElementById('pause').click()")
+    browser.wait("document.getElementById('pause').ariaPressed === 'true' && performance.now() > 1000")
     place = show_chart(browser)
-    assert (
-        browser.run("document.getElementById('pause').click(), document.getElementById('pause').ariaPressed") == "true"
-    )
     drag(browser, point(place, 0.25), point(place, 0.75))
     button = f"{FIGURE}.querySelectorAll('.legend button')[1]"
     browser.run(f"{button}.click(), document.querySelector('details summary').click()")

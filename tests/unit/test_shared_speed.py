@@ -11,7 +11,7 @@ from rlcb.report.compare import compare_any, comparison_text
 from rlcb.report.two_runs import compare_two
 
 SHARED = {"jobs_beside": 3}
-SENTENCE = "so its speed is not judged; rlcb benchmark --jobs 1 in another directory measures it."
+SENTENCE = "so its speed is not judged; to measure it, run rlcb benchmark --jobs 1 in another directory."
 
 
 def write_runs(folder: Path, mode: str, fps: float, reward: float, shared: bool, seeds: int = 4) -> None:
@@ -54,7 +54,12 @@ def test_the_mark_is_in_every_output(tmp_path: Path) -> None:
     assert "(shared)" not in next(line for line in text.splitlines() if line.startswith("Final reward"))
     assert compare_any([tmp_path / "runs"], tmp_path / "out", None, 0) == 0
     page = (tmp_path / "out" / "report.html").read_text()
-    for words in ("shared the machine with up to 3 other runs", "not judged", "--jobs 1", "had a part of the machine"):
+    for words in (
+        "shared the machine with up to 3 other runs",
+        "not judged",
+        "--jobs 1",
+        "used the machine at the same time",
+    ):
         assert words in page, words
     runs = json.loads((tmp_path / "out" / "comparison.json").read_text())["sets"][0]["groups"]
     assert [run["jobs_beside"] for group in runs for run in group["runs"]] == [3] * 4 + [0] * 4

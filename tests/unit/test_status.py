@@ -49,7 +49,7 @@ def test_how_a_run_ended(tmp_path: Path) -> None:
     path = write_run(tmp_path / "run", updates=30, total_timesteps=60 * 4096)
     forget_the_end(path)
     found = run_status(path, NOW)
-    assert (found.state, found.detail) == ("dead", "ended without a word at step 122,880")
+    assert (found.state, found.detail) == ("dead", "ended at step 122,880 without recording a reason")
     assert found.fraction == pytest.approx(0.5)
     add_event(path, "interrupted", signal=2, env_steps=122880)
     assert (run_status(path, NOW).state, run_status(path, NOW).detail) == ("interrupted", "at step 122,880")
@@ -116,10 +116,10 @@ def test_a_run_of_another_machine_is_judged_by_its_news(tmp_path: Path) -> None:
     (path / ".lock").write_text("pid 12 on somewhere-else\n")
     age(path, 20)
     found = run_status(path, NOW)
-    assert (found.state, found.detail) == ("running", "pid 12 on somewhere-else, last news 20 s ago")
+    assert (found.state, found.detail) == ("running", "pid 12 on somewhere-else, last update 20 s ago")
     age(path, 720)
     found = run_status(path, NOW)
-    assert (found.state, found.detail) == ("unknown", "pid 12 on somewhere-else: no news for 12 min")
+    assert (found.state, found.detail) == ("unknown", "pid 12 on somewhere-else: no update for 12 min")
     assert found.eta_seconds is None
     assert run_status(path, 0.0).news_age_seconds == 0.0  # a clock that is behind
 
@@ -272,7 +272,7 @@ def test_the_runs_of_a_suite_that_wait(tmp_path: Path) -> None:
     assert totals.eta_seconds == pytest.approx(4 * 360 / 2)
     (totals,) = look(tmp_path, NOW).suites  # its process is gone
     assert (totals.state, totals.eta_seconds) == ("dead", None)
-    assert totals.detail == f"continue it with: rlcb benchmark --output-dir {suite}"
+    assert totals.detail == f"resume with: rlcb benchmark --output-dir {suite}"
 
 
 def test_a_suite_of_another_machine(tmp_path: Path) -> None:

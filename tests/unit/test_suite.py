@@ -166,23 +166,26 @@ def test_the_suite_of_all_games_has_the_published_recipe() -> None:
         ("duration_hours: 0", ["duration_hours: 0", "above 0"]),
         ("duration_hours: .inf", ["duration_hours: inf", "above 0"]),
         ("duration_hours: soon", ["duration_hours: 'soon'", "above 0"]),
-        ("total_timesteps: 1000", ["duration_hours", "total_timesteps", "exclude each other"]),
+        ("total_timesteps: 1000", ["duration_hours", "total_timesteps", "cannot be used together"]),
         ("duration_hours: null\ntotal_timesteps: 0", ["total_timesteps: 0", "from 1 to 10^12"]),
         ("duration_hours: null\ntotal_timesteps: 100", ["total_timesteps: 100", "less than one rollout"]),
-        ("duration_hours: null", ["how long is not said", "--duration"]),
+        ("duration_hours: null", ["no training length given", "--duration"]),
         ("eval_episodes: -3", ["eval_episodes: -3", "from 0"]),
         ("cool_down: -1", ["cool_down: -1", "from 0 to 86400"]),
         ("overrides: [1]", ["overrides: [1]", "config keys"]),
         ("overrides: {num_evns: 3}", ["overrides: unknown key num_evns", "did you mean num_envs"]),
-        ("overrides: {seed: 3}", ["overrides.seed", "decided by seeds"]),
+        ("overrides: {seed: 3}", ["overrides.seed", "set by seeds"]),
         ("overrides: {num_envs: 0}", ["overrides.num_envs: 0", "from 1 to 16384"]),
         ("algorithms: [a3c]\nmodes: [sequential]", ["modes: a3c has none of these modes; it has parallel"]),
-        ("algorithms: [a2c]\noverrides: {batch_size: 64}", ["overrides.batch_size: is for ppo and impala", "has a2c"]),
-        ("overrides: {num_slots: 9}", ["overrides.num_slots: is for impala, this suite has ppo"]),
-        ("algorithms: [impala]\noverrides: {clip_range: 0.1}", ["overrides.clip_range: is for ppo", "has impala"]),
+        (
+            "algorithms: [a2c]\noverrides: {batch_size: 64}",
+            ["overrides.batch_size: belongs to ppo and impala", "has a2c"],
+        ),
+        ("overrides: {num_slots: 9}", ["overrides.num_slots: belongs to impala, but this suite has ppo"]),
+        ("algorithms: [impala]\noverrides: {clip_range: 0.1}", ["overrides.clip_range: belongs to ppo", "has impala"]),
         (
             "algorithms: [ppo, impala]\noverrides: {num_slots: 2, num_workers: 4}",
-            ["overrides.num_slots: 2 slots do not hold", "4 actors", "at least 4"],
+            ["overrides.num_slots: 2 slots cannot hold", "4 actors", "at least 4"],
         ),
         ("games: [coinrun, maze]\noverrides: {distribution_mode: memory}", ["coinrun has no mode 'memory'"]),
         ("config: {ppo_paralel: x.yaml}", ["config: unknown key ppo_paralel", "did you mean ppo_parallel"]),
@@ -202,7 +205,7 @@ def test_a_mistake_in_a_suite_file_is_named_with_what_would_be_valid(
     assert "\n" not in message
     for word in words:
         assert word in message
-    if "such.yaml" not in text and words[0] != "how long is not said":
+    if "such.yaml" not in text and words[0] != "no training length given":
         assert str(file) in message
 
 
@@ -217,14 +220,14 @@ def test_an_empty_suite_file_and_a_gpu_for_parallel_runs_are_refused_in_advance(
 
 
 def test_a_flag_that_no_algorithm_of_the_suite_has_is_refused_by_its_name() -> None:
-    with pytest.raises(UsageError, match=r"^--num_slots: is for impala, this suite has ppo$"):
+    with pytest.raises(UsageError, match=r"^--num_slots: belongs to impala, but this suite has ppo$"):
         build_suite(None, flags(duration_hours=1, num_slots=9))
 
 
 def test_mistakes_on_the_command_line_are_one_line_and_exit_2(tmp_path: Path) -> None:
     there = ("benchmark", "--output-dir", tmp_path / "out")
     rlcb_here(*there, "--seds", "3").assert_one_line_error(2, "--seds", "did you mean --seeds")
-    rlcb_here(*there).assert_one_line_error(2, "no suite to continue", "--duration")
+    rlcb_here(*there).assert_one_line_error(2, "no suite to resume", "--duration")
     rlcb_here(*there, "--seeds", "1", "x", "--duration", "1").assert_one_line_error(2, "--seeds: 'x'")
     assert not (tmp_path / "out").exists()
     (tmp_path / "out").touch()
@@ -238,7 +241,9 @@ def test_a_suite_continues_only_with_what_it_began_with(tmp_path: Path) -> None:
     assert planned == began
     refuse_differences(tmp_path, planned, began)
     other = build_suite(None, flags(seeds=[1], duration_hours=0.5, num_envs=32, batch_size=512, gamma=0.9))
-    with pytest.raises(UsageError, match=r"seeds \[1, 2\] there, \[1\] now; num_envs 16 there, 32 now; gamma not set"):
+    with pytest.raises(
+        UsageError, match=r"seeds \[1, 2\] there and \[1\] here; num_envs 16 there and 32 here; gamma not set"
+    ):
         refuse_differences(tmp_path, planned, other)
 
 
@@ -251,7 +256,7 @@ def test_a_config_file_that_changed_meanwhile_is_noticed_and_measured_workers_ar
     store(tmp_path, type(began)(began.settings, measured.configs))
     refuse_differences(tmp_path, stored(tmp_path), began)
     file.write_text("training: {gamma: 0.8}\n")
-    with pytest.raises(UsageError, match=r"ppo_parallel: training.gamma 0.9 there, 0.8 now"):
+    with pytest.raises(UsageError, match=r"ppo_parallel: training.gamma 0.9 there and 0.8 here"):
         refuse_differences(tmp_path, stored(tmp_path), build_suite(None, settings))
 
 

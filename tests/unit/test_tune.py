@@ -3,9 +3,10 @@
 import pytest
 
 from helpers.in_process import rlcb_here
-from rlcb.config import plan
+from rlcb.config import tune
 from rlcb.config.load import build_config
-from rlcb.config.plan import Division, actor_divisions, computed_division, divided, worker_counts
+from rlcb.config.plan import Division, computed_division, divided
+from rlcb.config.tune import actor_divisions, worker_counts
 from rlcb.disturbance.verdict import Disturbance
 from rlcb.errors import ResourceError
 
@@ -33,11 +34,11 @@ def test_every_division_into_actors_and_learners_that_is_tried_is_valid(num_envs
 def test_a_trial_that_was_disturbed_is_repeated_once(monkeypatch: pytest.MonkeyPatch) -> None:
     config, noise = build_config(None, {}, mode="parallel"), Disturbance(True, others_percent=48.0)
     trials = [(500.0, noise), (900.0, Disturbance(False)), (500.0, noise), (600.0, noise), (500.0, noise)]
-    monkeypatch.setattr(plan, "_trial", lambda *_: trials.pop(0))
-    assert plan.measure(config, Division(2), 2, accept_disturbed=False) == 900
-    with pytest.raises(ResourceError, match="disturbed twice: others used 48 % of the cores"):
-        plan.measure(config, Division(2), 2, accept_disturbed=False)
-    assert plan.measure(config, Division(2), 2, accept_disturbed=True) == 500
+    monkeypatch.setattr(tune, "_trial", lambda *_: trials.pop(0))
+    assert tune.measure(config, Division(2), 2, accept_disturbed=False) == 900
+    with pytest.raises(ResourceError, match="disturbed twice: other programs used 48 % of the cores"):
+        tune.measure(config, Division(2), 2, accept_disturbed=False)
+    assert tune.measure(config, Division(2), 2, accept_disturbed=True) == 500
 
 
 def test_mistakes_get_one_line() -> None:

@@ -112,9 +112,9 @@ def test_a_variant_is_left_out_where_it_changes_nothing(tmp_path: Path, capsys: 
     ]
     assert suite.configs[Kind("a2c", "parallel", "both")].training.gamma == 0.9
     said = capsys.readouterr().err
-    assert "variant tight: left out for a2c sequential, a2c parallel: clip_range would change nothing there" in said
-    assert "variant two: left out for ppo sequential, a2c sequential: num_workers would change nothing there" in said
-    assert said.count("the 32 environments stay") == 2  # once for each algorithm, not for each variant
+    assert "variant tight: not run for a2c sequential, a2c parallel: clip_range would change nothing there" in said
+    assert "variant two: not run for ppo sequential, a2c sequential: num_workers would change nothing there" in said
+    assert said.count("32 environments in total") == 2  # once for each algorithm, not for each variant
 
 
 def test_a_variant_can_have_a_config_file_of_its_own(tmp_path: Path) -> None:
@@ -146,16 +146,16 @@ def test_the_shipped_example_loads() -> None:
         ("variants: {../up: {gamma: 0.9}}", ["variants: '../up' is not valid"]),
         ("variants: {-a: {gamma: 0.9}}", ["variants: '-a' is not valid", "- (not first)"]),
         ("variants: {'': {gamma: 0.9}}", ["variants: '' is not valid"]),
-        ("variants: {Low: {gamma: 0.9}, low: {gamma: 0.8}}", ["Low and low differ in the case of letters alone"]),
+        ("variants: {Low: {gamma: 0.9}, low: {gamma: 0.8}}", ["Low and low differ only in upper and lower case"]),
         ("variants: {a: {clip_rang: 0.1}}", ["variants.a: unknown key clip_rang", "did you mean clip_range?"]),
-        ("variants: {a: {seed: 3}}", ["variants.a.seed: is decided by seeds in a suite"]),
-        ("variants: {a: {variant: b}}", ["variants.a.variant: is decided by variants in a suite"]),
-        ("overrides: {variant: b}", ["overrides.variant: is decided by variants in a suite"]),
-        ("variants: {a: {num_slots: 9}}", ["variants.a.num_slots: is for impala, this suite has ppo"]),
+        ("variants: {a: {seed: 3}}", ["variants.a.seed: in a suite, this is set by seeds"]),
+        ("variants: {a: {variant: b}}", ["variants.a.variant: in a suite, this is set by variants"]),
+        ("overrides: {variant: b}", ["overrides.variant: in a suite, this is set by variants"]),
+        ("variants: {a: {num_slots: 9}}", ["variants.a.num_slots: belongs to impala, but this suite has ppo"]),
         ("variants: {a: {gamma: 2}}", ["variants.a.gamma: 2 is not valid; must be a number from 0 to 1"]),
         ("variants: {a: {batch_size: 100}}", ["variants.a.batch_size: 100 does not divide"]),
-        ("variants: {a: {gamma: 0.9}, b: {gamma: 0.9}}", ["variants: a and b are the same"]),
-        ("variants: {base: {}, b: {ent_coef: 0.01}}", ["variants: base and b are the same"]),
+        ("variants: {a: {gamma: 0.9}, b: {gamma: 0.9}}", ["variants: a and b are identical"]),
+        ("variants: {base: {}, b: {ent_coef: 0.01}}", ["variants: base and b are identical"]),
         ("algorithms: [ppo, a2c]\nvariants: {a: {clip_range: 0.1}}", ["variants: none applies to a2c", "'base: {}'"]),
         ("variants: {a: {gamma: 0.9}, a: {gamma: 0.8}}", ["given twice"]),
     ],
@@ -169,7 +169,7 @@ def test_a_mistake_in_variants_is_named_with_what_would_be_valid(tmp_path: Path,
 def test_a_flag_that_a_variant_would_overrule_is_refused_and_flags_choose_among_variants(tmp_path: Path) -> None:
     text = f"{TWO}  high: {{ent_coef: 0.1}}"
     message = refusal(tmp_path, text, ent_coef=0.2)
-    assert message.startswith("--ent_coef: variants.lowent and variants.high of the suite file set it too; leave")
+    assert message.startswith("--ent_coef: variants.lowent and variants.high of the suite file set it as well; omit")
     (tmp_path / "own.yaml").write_text("training: {gamma: 0.5}\n")
     own = f"variants: {{base: {{}}, own: {{config: {tmp_path / 'own.yaml'}}}}}"
     assert "--config: variants.own of" in refusal(tmp_path, own, config="config/ppo_sequential.yaml")
@@ -186,7 +186,7 @@ def test_variants_that_are_the_same_for_one_algorithm_alone_are_noted(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     make_suite(tmp_path, "algorithms: [ppo, a2c]\nvariants: {base: {}, fast: {learning_rate: 0.0007}}")
-    assert "variants base and fast are the same for a2c sequential, a2c parallel" in capsys.readouterr().err
+    assert "variants base and fast are identical for a2c sequential, a2c parallel" in capsys.readouterr().err
 
 
 def test_a_suite_continues_only_with_the_variants_it_began_with(tmp_path: Path) -> None:
@@ -196,8 +196,8 @@ def test_a_suite_continues_only_with_the_variants_it_began_with(tmp_path: Path) 
     other = make_suite(tmp_path, f"{TWO.replace('0.001', '0.002')}  more: {{gamma: 0.9}}")
     with pytest.raises(UsageError) as caught:
         refuse_differences(tmp_path, planned, other)
-    assert "variants.lowent {'ent_coef': 0.001} there, {'ent_coef': 0.002} now" in str(caught.value)
-    assert "variants.more not set there, {'gamma': 0.9} now" in str(caught.value)
+    assert "variants.lowent {'ent_coef': 0.001} there and {'ent_coef': 0.002} here" in str(caught.value)
+    assert "variants.more not set there and {'gamma': 0.9} here" in str(caught.value)
 
 
 def test_variants_do_not_differ_in_what_a_measurement_decides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -126,15 +126,15 @@ def test_memory_is_named_with_its_measure(tmp_path: Path) -> None:
         write_run(tmp_path / f"p{seed}", seed=seed, **PARALLEL)
     text = comparison_text(compared(tmp_path))
     assert "Peak memory (GB, PSS)" in text
-    assert "* memory is PSS: a page that several processes share counts once" in text
+    assert "* memory is PSS: pages shared by several processes are divided among them" in text
     for seed in (1, 2):
         change(tmp_path / f"p{seed}", resource_usage={"memory_measure": "rss"})
     comparison = compared(tmp_path)
-    assert "memory was not measured alike and cannot be compared" in " ".join(comparison.sets[0].notes)
+    assert "memory was measured in different ways and cannot be compared" in " ".join(comparison.sets[0].notes)
     assert "PSS (PPO Sequential), RSS (PPO Parallel (4 workers))" in " ".join(comparison.sets[0].notes)
     assert "Peak memory (GB)  " in comparison_text(comparison)
     change(tmp_path / "s2", resource_usage={"memory_measure": None})  # two seeds that cannot be averaged
     sequential = compared(tmp_path).sets[0].groups[0]
     assert (sequential.metrics["peak_memory_gb"].n, sequential.metrics["peak_memory_gb"].mean) == (0, None)
     alone = compared(tmp_path / "s2")
-    assert "how memory was measured is not recorded; earlier versions measured RSS" in comparison_text(alone)
+    assert "the memory measure is not recorded; earlier versions measured RSS" in comparison_text(alone)

@@ -1,4 +1,4 @@
-"""The advice that a set of groups allows: which one to use, how sure that is, and what would make it surer."""
+"""The advice that a set of groups allows: which one to use, how certain that is, and what would settle it."""
 
 import re
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ class _Choice:
     pick: Group
     metric: str  # that rewards are judged by
     peers: list[Group]  # the same algorithm and work, so that the faster one is better
-    rivals: list[Group]  # all other groups that have a reward of every seed
+    rivals: list[Group]  # all others that could have been chosen: those that have a reward of every seed
 
 
 def advise(one: ComparableSet) -> Advice | None:
@@ -41,20 +41,28 @@ def advise(one: ComparableSet) -> Advice | None:
         return None
     parts = [_facts(one, choice.pick, choice.metric)]
     if len(one.measured) == 1:
-        return Advice(choice.pick.label, f"{_name(choice.pick)}: {parts[0]}; one group, nothing to compare it with.")
+        return Advice(
+            choice.pick.label,
+            f"{_name(choice.pick)}: {parts[0]}; only one group, so there is nothing to compare it with.",
+        )
     parts += [text for text in (_gain(choice), _certainty(one, choice)) if text]
     return Advice(choice.pick.label, f"Use {_name(choice.pick)}: {'; '.join(parts)}.", _cards(one, valid))
 
 
 def _choose(one: ComparableSet, valid: Sequence[Group]) -> _Choice | None:
-    """The best in reward; among its like that are not shown to be worse the fastest."""
+    """The best in reward; among its like that are not shown to be worse than any other the fastest.
+
+    Where rewards are known, a group without one of every seed is never the one to use.
+    """
     metric = _reward_metric(one, valid)
     rewards, speeds = ranked(valid, metric), ranked(valid, SPEED)
-    if not rewards and not speeds:
+    candidates = rewards or speeds
+    if not candidates:
         return None
-    leader = (rewards or speeds)[0]
-    worse = {pair.other(leader.label) for pair in one.pairs if pair.metric == metric and pair.winner == leader.label}
-    alike = [group for group in speeds if group.label not in worse and _same_work(group, leader)]
+    leader, labels = candidates[0], [group.label for group in candidates]
+    worse = {pair.other(pair.winner) for pair in one.pairs if pair.metric == metric and pair.winner in labels}
+    alike = [group for group in speeds if group.label in labels and group.label not in worse]
+    alike = [group for group in alike if _same_work(group, leader)]
     pick = alike[0] if leader in alike else leader
     peers = [group for group in speeds if group is not pick and _same_work(group, pick)] if pick in speeds else []
     return _Choice(pick, metric, peers, [group for group in rewards if group is not pick])
@@ -127,7 +135,14 @@ def _fps(group: Group) -> float:
 
 
 def _certainty(one: ComparableSet, choice: _Choice) -> str:
-    """What is established about speed among its like and about reward among all, and what would settle the rest."""
+    """What is established about the group to use, and what would settle the rest.
+
+    Sure of speed: it is shown to be faster than each of its peers. Sure of reward: it is shown to be better than each
+    of its rivals. Pairs of others do not count, nor does one that a rival wins. *Shown* is what `Pair.winner` says: the
+    interval excludes zero and p, after Holm's correction over all pairs of the metric, is below 0.05. That all of these
+    tests must succeed needs no correction of its own (an intersection-union test); but which group they are about was
+    chosen by the same data, and the correction over all pairs holds whichever group that is.
+    """
     pick = choice.pick
     slower = [one.pair(SPEED, pick.label, peer.label) for peer in choice.peers]
     speed = all(pair and pair.winner == pick.label for pair in slower) if slower else None
@@ -136,7 +151,7 @@ def _certainty(one: ComparableSet, choice: _Choice) -> str:
     open_rivals = [
         rival
         for rival in choice.rivals
-        if rival not in equal and not ((pair := pairs[rival.label]) and pair.winner is not None)
+        if rival not in equal and not ((pair := pairs[rival.label]) and pair.winner == pick.label)
     ]
     reward = not open_rivals if choice.rivals and pick.metrics[choice.metric].n else None
     if reward and equal:
@@ -144,6 +159,8 @@ def _certainty(one: ComparableSet, choice: _Choice) -> str:
         alike = f"the same reward as {listed([_name(rival) for rival in equal[:3]])}"
         return f"{said}, {alike}" if said else alike
     more = f": {_more_seeds(one, choice, open_rivals[0])}" if open_rivals and reward is False else ""
+    known = pick.metrics[choice.metric].n
+    unknown = "no other group has rewards for every seed" if known else "rewards unknown"
     return {
         (True, True): "sure of speed and of reward",
         (True, False): f"sure of speed, not of reward{more}",
@@ -151,8 +168,8 @@ def _certainty(one: ComparableSet, choice: _Choice) -> str:
         (False, False): f"sure of neither speed nor reward{more}",
         (None, True): "sure of reward",
         (None, False): f"not sure of reward{more}",
-        (True, None): "sure of speed; rewards are not known",
-        (False, None): "not sure of speed; rewards are not known",
+        (True, None): f"sure of speed; {unknown}",
+        (False, None): f"not sure of speed; {unknown}",
         (None, None): "",
     }[speed, reward]
 
@@ -162,14 +179,14 @@ def _more_seeds(one: ComparableSet, choice: _Choice, rival: Group) -> str:
     ours, theirs = (group.metrics[choice.metric].values for group in (choice.pick, rival))
     fewest = min(len(ours), len(theirs))
     if fewest < 2:
-        return "one seed shows no spread, so how many would settle it is not known; three are a start"
+        return "one seed gives no estimate of the spread; start with three seeds each"
     tests = sum(pair.metric == choice.metric for pair in one.pairs)
     needed = seeds_needed(ours, theirs, tests)
     if needed is None:
-        return "the seeds do not differ, so how many would settle it is not known"
-    whom = "settle it" if len(choice.rivals) == 1 else f"tell it from {_name(rival)}"
+        return "all seeds have the same value, so the number of seeds needed cannot be estimated"
+    whom = "settle it" if len(choice.rivals) == 1 else f"separate it from {_name(rival)}"
     if needed > MOST_SEEDS:
-        return f"the difference from {_name(rival)} is so small that more than {MOST_SEEDS} seeds each would be needed"
+        return f"the difference from {_name(rival)} is small: more than {MOST_SEEDS} seeds each would be needed"
     return f"an estimated {counted(max(needed - fewest, 1), 'more seed')} each would {whom}"
 
 

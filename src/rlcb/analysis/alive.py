@@ -25,7 +25,7 @@ class Owner:
 
 
 def owner_of(folder: Path) -> Owner | None:
-    """Whose lock file lies in a folder; None if there is none, or one that names nobody."""
+    """Whose lock file lies in a folder; None if there is none, or one that names no process."""
     lock = folder / ".lock"
     try:
         text = read_regular(lock, _LARGEST_LOCK).decode(errors="replace")

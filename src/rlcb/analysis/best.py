@@ -1,4 +1,4 @@
-"""Which group has the best mean of a metric, and over whom its lead is established."""
+"""Which group has the best mean of a metric, and over which other groups its lead is established."""
 
 from collections.abc import Sequence
 
@@ -28,7 +28,7 @@ def why_not_ranked(group: Group, metric: str) -> str:
     if found.missing:
         return f"{found.n} of {found.n + found.missing} seeds have a value"
     # A seed that failed would have had a reward; that it failed says nothing about speed.
-    if group.failed and metric not in OF_SPEED:
+    if group.failed and ("reward" in metric or metric not in OF_SPEED):
         return f"{len(group.failed)} of {len(group.runs) + len(group.failed)} seeds failed"
     return ""
 
@@ -61,7 +61,7 @@ def left_out(groups: Sequence[Group], metric: str) -> str:
 def lead_text(one: ComparableSet, metric: str, best: Group, others: Sequence[Group]) -> str:
     """Over which others the lead of the best group is established."""
     if not others:
-        return "no other group has a value of all its seeds"
+        return "no other group has a value for every seed"
     mean = best.metrics[metric].mean
     equal = [other.label for other in others if other.metrics[metric].mean == mean]
     if equal:
@@ -78,8 +78,10 @@ def lead_text(one: ComparableSet, metric: str, best: Group, others: Sequence[Gro
 
 def _untested(pairs: Sequence[Pair], others: int) -> str:
     if all("one seed" in pair.verdict for pair in pairs):
-        return "one seed: not enough to tell" if len(pairs) == others else f"{len(pairs)} of {others} have one seed"
-    return f"{len(pairs)} of {others} could not be tested" if others > 1 else why_untested(pairs[0])
+        return (
+            "one seed: not enough to tell" if len(pairs) == others else f"{len(pairs)} of {others} groups have one seed"
+        )
+    return f"{len(pairs)} of {others} pairs could not be tested" if others > 1 else why_untested(pairs[0])
 
 
 def why_untested(pair: Pair) -> str:

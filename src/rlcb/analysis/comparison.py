@@ -54,7 +54,7 @@ _OF_ALL_SEEDS = ("algorithm", "mode", "variant", "num_envs", "num_workers", "num
 def compare(runs: Sequence[Run], *, seed: int = 0, threshold: float | None = None) -> Comparison:
     """Compare what is comparable among `runs`; `seed` makes the intervals repeatable."""
     if not runs:
-        raise UsageError("nothing to compare: no run")
+        raise UsageError("nothing to compare: no run found")
     by_task = split_by_task(runs)
     made = [_make_set(task, members, _labels(task, by_task), seed, threshold) for task, members in by_task]
     sets = [one for one, _ in made]

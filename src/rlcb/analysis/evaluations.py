@@ -61,9 +61,9 @@ def load_evaluations(folder: Path, prefix: str) -> tuple[Evaluations, list[str]]
     try:
         content = read_object(path)
     except UsageError as error:
-        return Evaluations(), [f"evaluation left out: {error}"]
+        return Evaluations(), [f"evaluation ignored: {error}"]
     found = evaluations_in(content)
-    problems = [f"{path.name}: evaluations that make no sense left out"] if None in found else []
+    problems = [f"{path.name}: invalid evaluations ignored"] if None in found else []
     usable = tuple(entry for entry in found if entry)
     return Evaluations(path.name.removesuffix(_SUFFIX), whole_number(content.get("env_steps")), usable), problems
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 INSTALL_PANDAS = "pip install 'rl-cluster-benchmark[pandas]'"
+_SIZES = ("num_envs", "num_workers", "num_learners", "num_threads", "device")
 _LARGEST_LOG = 2 * 2**30  # bytes
 
 
@@ -24,7 +25,11 @@ class Runs(list[Run]):
     def to_frame(self) -> "DataFrame":
         """A pandas DataFrame with a row for each run: what it was, how it ended, its metrics and evaluations."""
         rows = [{"path": str(run.path), **facts_of(run, "sampled")} for run in self]
-        return frame({name: [row[name] for row in rows] for name in (rows[0] if rows else ())})
+        columns = {name: [row[name] for row in rows] for name in (rows[0] if rows else ())}
+        for name, column in columns.items():
+            if all(value is None for value in column):  # pandas would make objects of them, which have no mean
+                columns[name] = [math.nan] * len(rows)
+        return frame(columns)
 
 
 def frame(columns: Mapping[str, Sequence[Any]]) -> "DataFrame":
@@ -71,6 +76,7 @@ def facts_of(run: Run, policy: str) -> dict[str, Any]:
         "env": run.env,
         "levels": run.task.levels,
     }
+    facts |= {name: getattr(run, name) for name in _SIZES}
     facts |= {"seed": run.seed, "status": run.status, "reason": run.reason, **vars(run.metrics)}
     facts |= {"memory_measure": run.memory_measure, "machine": run.task.machine, "cores": run.cores}
     facts |= {"jobs_beside": run.jobs_beside, **vars(run.disturbance)}

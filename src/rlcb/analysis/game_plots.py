@@ -44,7 +44,7 @@ def figure_games(
         end = draw_curves(axis, one.measured, "reward_steps", "", colours)
         curve = published.get(one.env)
         if curve and len(curve.up_to(end)[0]) > 1:
-            axis.plot(*curve.up_to(end), "--", color=GREY, label="PPO as published")
+            axis.plot(*curve.up_to(end), "--", color=GREY, label="PPO (published)")
         axis.set_title(one.env, fontsize=10, color=INK)
         if place + columns < len(sets):  # there is a plot below it
             axis.set_xlabel("")

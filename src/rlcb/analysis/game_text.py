@@ -12,7 +12,7 @@ from rlcb.analysis.text import counted, interval_text
 
 # What the scores are made from, for headings and sentences.
 TITLES = {
-    FINAL: "Final reward of the training",
+    FINAL: "Final training reward",
     TRAIN: "Evaluation on training levels",
     UNSEEN: "Evaluation on unseen levels",
     LATE: METRIC[LATE].title,
@@ -53,7 +53,7 @@ def _on_scores(scores: MetricScores) -> str:
     shown = [f"{one.group} {estimate_text(one.aggregates.iqm)}" for one in ordered[:_MOST_GROUPS]]
     more = f" and {len(ordered) - _MOST_GROUPS} more" if len(ordered) > _MOST_GROUPS else ""
     published = published_texts(ordered, "iqm")
-    beside = f"; PPO as published {published[0]} after as many steps" if len(set(published)) == 1 else ""
+    beside = f"; published PPO {published[0]} after the same number of steps" if len(set(published)) == 1 else ""
     why = {one.why_no_interval for one in ordered} - {""}
     reason = f" ({', '.join(sorted(why))})" if why else ""
     what = TITLES[scores.metric]
@@ -79,15 +79,15 @@ def improvement_verdict(first: str, second: str, estimate: Estimate) -> str:
         return "n/a (one run per game)"
     low, high = estimate.interval
     if low > _EVEN:
-        return f"{first} is more often better"
-    return f"{second} is more often better" if high < _EVEN else "no difference shown"
+        return f"{first} is better more often"
+    return f"{second} is better more often" if high < _EVEN else "no difference shown"
 
 
 def interval_note(scores: GameScores) -> str:
     """How the intervals were made, and whether they are too narrow."""
     runs = [len(seeds) for found in scores.metrics for one in found.groups for seeds in one.scores.values()]
     narrow = "; with fewer than 5 runs per game they are too narrow" if 1 < min(runs, default=1) < _ENOUGH_RUNS else ""
-    return f"{100 * LEVEL:.0f} % intervals: stratified bootstrap, runs drawn anew within each game{narrow}"
+    return f"{100 * LEVEL:.0f} % intervals: stratified bootstrap, runs resampled within each game{narrow}"
 
 
 def game_list(games: Sequence[str]) -> str:

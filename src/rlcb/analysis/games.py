@@ -49,7 +49,7 @@ def scores_over_games(sets: Sequence[ComparableSet], seed: int) -> tuple[GameSco
         if len(alike) >= _FEWEST_GAMES:
             alike.sort(key=lambda one: one.env)
             without = sorted(others.get((budget, machine), ()))
-            notes = [f"without published limits of their rewards, so not part of this: {', '.join(without)}"]
+            notes = [f"not included, because they have no published reward range: {', '.join(without)}"]
             found.append(_game_scores(alike, (levels, budget, machine), notes if without else [], seed))
     return tuple(found)
 
@@ -123,7 +123,7 @@ def _metric_scores(sets: Sequence[ComparableSet], metric: str, seed: int) -> Met
     )
     labels = dict.fromkeys(group.label for one in sets for group in one.measured)
     without = [label for label in labels if label not in rewards]
-    notes += [f"no values of {', '.join(without)}"] if without else []
+    notes += [f"no values for {', '.join(without)}"] if without else []
     return MetricScores(metric, tuple(limits), groups, pairs, tuple(notes))
 
 
@@ -144,13 +144,13 @@ def _in_common(rewards: Rewards, games: Sequence[str]) -> tuple[Rewards, list[st
     if len(_shared_games(rewards, games)) < _FEWEST_GAMES:
         left_out = [label for label, by_game in rewards.items() if len(by_game) < most]
         rewards = {label: by_game for label, by_game in rewards.items() if label not in left_out}
-        notes += [f"left out, as fewer than two games are common to all groups: {', '.join(left_out)}"]
+        notes += [f"not included, because fewer than two games are common to all groups: {', '.join(left_out)}"]
     shared = _shared_games(rewards, games)
     if len(shared) < _FEWEST_GAMES:
         return {}, []
     missing = [game for game in games if game not in shared]
     if missing:
-        notes.append(f"over the {len(shared)} games that all groups have, without {', '.join(missing)}")
+        notes.append(f"over the {len(shared)} games that all groups have; not included: {', '.join(missing)}")
     kept: Rewards = {label: {} for label in rewards}
     fewer = []
     for game in shared:
@@ -162,7 +162,7 @@ def _in_common(rewards: Rewards, games: Sequence[str]) -> tuple[Rewards, list[st
         if any(len(kept[label][game]) < len(by_game[game]) for label, by_game in rewards.items()):
             fewer.append(game)
     if fewer:
-        notes.append(f"with the seeds that all groups have; some have more in {', '.join(fewer)}")
+        notes.append(f"only seeds that all groups have are used; some groups have more in {', '.join(fewer)}")
     return kept, notes
 
 

@@ -26,13 +26,13 @@ def differences(one: Task, main: Task) -> list[str]:
     """In which ways one task is not the main one."""
     found = []
     if one.env != main.env:
-        found.append(f"other environment: {one.env}, not {main.env}")
+        found.append(f"different environment: {one.env} instead of {main.env}")
     elif one.levels != main.levels:
-        found.append(f"other levels: {one.levels}, not {main.levels}")
+        found.append(f"different levels: {one.levels} instead of {main.levels}")
     if one.machine != main.machine:
-        found.append(f"other hardware: {one.machine or 'unknown'}, not {main.machine or 'unknown'}")
+        found.append(f"different hardware: {one.machine or 'unknown'} instead of {main.machine or 'unknown'}")
     if one.budget != main.budget:
-        found.append(f"other budget: {one.budget}, not {main.budget}")
+        found.append(f"different budget: {one.budget} instead of {main.budget}")
     return found
 
 

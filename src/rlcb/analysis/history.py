@@ -30,7 +30,7 @@ _LONGEST_LINE = 2**20
 _LARGEST_LOG = 4 * 2**30  # bytes of a log that are read
 LARGEST_COLUMNS = 256 * 2**20  # bytes of a metrics.json that are read at once
 
-WINDOW = 100  # episodes that a logged mean is over, once there are so many
+WINDOW = 100  # episodes that a logged mean is over, once there are that many
 
 Columns = dict[str, Array]  # by the names of the log
 
@@ -69,7 +69,7 @@ def load_history(log: Path, whole: Path) -> tuple[History, list[str]]:
     # later run has replaced it.
     columns = _read_columns(whole)
     if columns and not os.path.isfile(log):
-        return as_history(columns, [f"no {log.name}, {whole.name} is used"])
+        return as_history(columns, [f"no {log.name}; using {whole.name}"])
     outside = whole.parent not in log.parents
     if columns and (_agrees(columns, -1, _last_line(log)) or (outside and not _agrees(columns, 0, _first_line(log)))):
         return as_history(columns, [])
@@ -129,7 +129,7 @@ def read_log(path: Path) -> tuple[Columns, list[str]]:
         with open_regular(path) as file:
             while (piece := file.read(_PIECE)) or rest:
                 if file.tell() > _LARGEST_LOG:
-                    problems.append(f"{path.name}: what follows the first {_LARGEST_LOG // 2**30} GB is left out")
+                    problems.append(f"{path.name}: only the first {_LARGEST_LOG // 2**30} GB are read")
                     break
                 text = rest + piece
                 cut = text.rfind(b"\n") + 1 if piece else len(text)
@@ -141,14 +141,14 @@ def read_log(path: Path) -> tuple[Columns, list[str]]:
                 if piece:
                     bad += unreadable
                 elif unreadable:
-                    problems.append(f"{path.name}: its last line is cut off and left out")
+                    problems.append(f"{path.name}: its last line is incomplete and ignored")
                 if len(rest) > _LONGEST_LINE:
-                    problems.append(f"{path.name}: what follows a line of more than 1 MB is left out")
+                    problems.append(f"{path.name}: ignored from a line of more than 1 MB on")
                     break
     except OSError as error:
         problems.append(f"{path.name} cannot be read: {error.strerror}" if os.path.lexists(path) else f"no {path.name}")
     if bad:
-        problems.append(f"{path.name}: {bad} unreadable line{'s' if bad > 1 else ''} left out")
+        problems.append(f"{path.name}: {bad} unreadable line{'s' if bad > 1 else ''} ignored")
     return {name: np.concatenate(arrays) for name, arrays in parts.items()}, problems
 
 
@@ -171,10 +171,10 @@ def as_history(columns: Columns, problems: list[str], timed: bool = True) -> tup
     arrays = {field: columns.get(name, missing) for field, name in FIELDS.items()}
     known = (arrays["step"] >= 0) & ((arrays["time"] >= 0) | (not timed))
     if not known.all():
-        problems.append(f"{int((~known).sum())} updates without a step or a time left out")
+        problems.append(f"{int((~known).sum())} updates without a step or a time ignored")
     arrays = {field: array[known] for field, array in arrays.items()}
     back = np.flatnonzero((np.diff(arrays["step"]) <= 0) | (np.diff(arrays["time"]) < 0))
     if len(back):
-        problems.append(f"steps or times go back after step {arrays['step'][back[0]]:,.0f}: what follows is left out")
+        problems.append(f"steps or times decrease after step {arrays['step'][back[0]]:,.0f}: the rest is ignored")
         arrays = {field: array[: back[0] + 1] for field, array in arrays.items()}
     return History(**arrays, spent=spent), problems

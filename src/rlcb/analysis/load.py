@@ -55,7 +55,7 @@ def load_runs(paths: Iterable[Path], warn: Warn) -> list[Run]:
     for path in (path for named in paths for path in find_runs(named, warn)):
         real = os.path.realpath(path)
         if real in seen:
-            warn(f"{path}: named twice, taken once")
+            warn(f"{path}: given twice, used once")
             continue
         seen.add(real)
         try:
@@ -68,7 +68,7 @@ def load_runs(paths: Iterable[Path], warn: Warn) -> list[Run]:
             warn(f"{path}: {what} {'; '.join(run.problems)}")
         runs.append(run)
     if not runs:
-        raise UsageError("no usable run: name run directories, or folders that hold some (such as ./benchmarks)")
+        raise UsageError("no usable run; give run directories or directories that contain runs (such as ./benchmarks)")
     return runs
 
 
@@ -80,7 +80,7 @@ def find_runs(named: Path, warn: Warn) -> list[Path]:
     if not os.path.isdir(named):
         if source_at(named):
             return [named]
-        what = f"not a directory, and not called {EXPECTED}" if os.path.exists(named) else "no such directory"
+        what = f"neither a directory nor one of {EXPECTED}" if os.path.exists(named) else "no such directory"
         warn(f"left out: {plain(str(named))}: {what}")
         return []
     found: list[Path] = []
@@ -88,7 +88,7 @@ def find_runs(named: Path, warn: Warn) -> list[Path]:
         if run or (is_external(path) and not any(is_external(above) for above in path.parents if above in found)):
             found.append(path)
     if not found:
-        warn(f"left out: {plain(str(named))}: holds no run")
+        warn(f"left out: {plain(str(named))}: contains no run")
     return found
 
 
@@ -155,7 +155,7 @@ def load_run(path: Path) -> Run:
     metrics = RunMetrics(**{name: found for source in sources for name, found in source.items() if found is not None})
     evaluations, evaluation_problems = load_evaluations(checkpoints, f"{algorithm}_{mode}_")
     if evaluations.env_steps is not None and evaluations.env_steps != metrics.total_timesteps:
-        evaluation_problems.append(f"its evaluation is of step {evaluations.env_steps:,}, not of its end")
+        evaluation_problems.append(f"its evaluation is of step {evaluations.env_steps:,}, not of the final policy")
     hardware, division = section(benchmark, "hardware"), section(config, "parallel")
     workers = whole_number(hardware.get("num_workers")) or whole_number(division.get("num_workers"))
     measure = plain(section(benchmark, "resource_usage").get("memory_measure")).upper() if covered else ""
@@ -235,7 +235,7 @@ def identity_of(path: Path, benchmark: dict[str, Any], summary: dict[str, Any]) 
     for algorithm, mode in candidates:
         if plain(algorithm).isalnum() and mode in ("sequential", "parallel"):
             return plain(algorithm).lower(), str(mode)
-    raise UsageError(f"{path}: its algorithm and mode are not known: run.json is missing or damaged")
+    raise UsageError(f"{path}: unknown algorithm and mode: run.json is missing or damaged")
 
 
 def config_of(path: Path, benchmark: dict[str, Any]) -> dict[str, Any]:
@@ -245,9 +245,9 @@ def config_of(path: Path, benchmark: dict[str, Any]) -> dict[str, Any]:
         try:
             config = read_yaml(path / "config.yaml")
         except UsageError as error:
-            raise UsageError(f"{path}: its configuration is not known: {error}") from None
+            raise UsageError(f"{path}: unknown configuration: {error}") from None
     if not plain(section(config, "env").get("name")):
-        raise UsageError(f"{path}: its environment is not known: no env.name in config.yaml")
+        raise UsageError(f"{path}: unknown environment: no env.name in config.yaml")
     return config
 
 

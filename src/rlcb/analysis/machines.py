@@ -41,7 +41,7 @@ def machine_of(hardware: dict[str, Any]) -> str:
         return own_machine(hardware)
     named = [f"{node.host} {_cores_text(node.cores)}" for node in nodes[:_MOST_NODES]]
     more = len(nodes) - len(named)
-    total = f" and {more} more, {sum(node.cores for node in nodes)} cores in all" if more else ""
+    total = f" and {more} more, {sum(node.cores for node in nodes)} cores in total" if more else ""
     return f"{len(nodes)} node{'' if len(nodes) == 1 else 's'}: {', '.join(named)}{total}"
 
 

@@ -42,7 +42,7 @@ METRICS = (
     Metric("evaluation_unseen_length", "Evaluated length, unseen", ",.0f"),
     Metric("average_fps", "Average FPS", ",.0f", paired=True),
     Metric("final_fps", "Final FPS", ",.0f"),
-    Metric("limit_percent", "Of this machine's limit (%)", ".0f"),
+    Metric("limit_percent", "Share of machine limit (%)", ".0f"),
     Metric("cpu_percent", "CPU (% of usable cores)", ".0f"),
     Metric("core_seconds_per_million", "CPU time per M steps (s)", ",.0f", higher_is_better=False, paired=True),
     Metric("energy_per_million", "Energy per M steps (kJ)", ".3g", higher_is_better=False),

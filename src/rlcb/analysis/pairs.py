@@ -1,4 +1,4 @@
-"""Tests of all pairs of groups, and who is ahead where that is established."""
+"""Tests of all pairs of groups, and which group is ahead where that is established."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -65,7 +65,9 @@ def _test_speed(pair: Pair, first: Group, second: Group) -> Pair:
         return replace(pair, verdict="n/a (no value)")
     if ratio is None:
         few = min(len(one), len(two)) < SEEDS_FOR_SPREAD
-        return replace(pair, verdict="n/a (too few seeds and updates)" if few else "n/a (no variation between seeds)")
+        return replace(
+            pair, verdict="n/a (too few seeds and too few updates)" if few else "n/a (no variation between seeds)"
+        )
     low, high = ((bound - 1) * float(two.mean()) for bound in ratio.interval)
     tested = welch(one, two)
     effect = tested.effect if tested and ratio.basis == "seeds" else None

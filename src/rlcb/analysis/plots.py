@@ -10,7 +10,7 @@ import numpy as np
 from rlcb.analysis.published import PublishedCurve
 from rlcb.analysis.records import Group
 from rlcb.analysis.statistics import Summary
-from rlcb.analysis.text import metric_text
+from rlcb.analysis.text import interval_label, metric_text
 from rlcb.analysis.unjudged import speed_mark
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ _FOUR_PANELS = (
     ("policy_loss_steps", "Policy loss", "Policy loss"),
     ("steps_hours", "Training progress", "Environment steps"),
 )
-_TIME_UNITS = ((2, 1.0, "hours"), (1 / 20, 60.0, "minutes"), (0, 3600.0, "seconds"))  # from so many hours on
+_TIME_UNITS = ((2, 1.0, "hours"), (1 / 20, 60.0, "minutes"), (0, 3600.0, "seconds"))  # from this many hours on
 _MACHINE_MARKS = {"shared": "shared machine", "disturbed": "disturbed", "machine unknown": "external: machine unknown"}
 Colours = Mapping[str, int]  # the number of each group's colour, by its label
 
@@ -73,13 +73,13 @@ def figure_learning_curves(
     curve = "reward_steps" if over == "steps" else "reward_hours"
     end = draw_curves(axis, groups, curve, REWARD, colours or _by_position(groups))
     if published and over == "steps" and len(published.up_to(end)[0]) > 1:
-        axis.plot(*published.up_to(end), "--", color=GREY, label="PPO as published")
+        axis.plot(*published.up_to(end), "--", color=GREY, label="PPO (published)")
     finish(figure, groups, title)
     return figure
 
 
 def figure_fps(groups: Sequence[Group], title: str, colours: Colours | None = None) -> "Figure":
-    """Average speed as bars, with intervals over seeds."""
+    """Average speed as bars, with intervals."""
     figure, axis = _bars(groups, title)
     colours = colours or _by_position(groups)
     for place, group in enumerate(groups):
@@ -90,7 +90,7 @@ def figure_fps(groups: Sequence[Group], title: str, colours: Colours | None = No
             end = summary.interval[1] if summary.interval else summary.mean
             text = f"{metric_text(group, 'average_fps')} {speed_mark(group, 'average_fps')}".rstrip()
             axis.annotate(text, (end, place), (6, 0), textcoords="offset points", va="center")
-    axis.set_xlabel("Environment steps per second (bars: mean, lines: 95 % interval over seeds)")
+    axis.set_xlabel(f"Environment steps per second ({interval_label(groups, ['average_fps'])})")
     axis.margins(x=0.15)
     axis.set_xlim(left=0)
     axis.xaxis.set_major_formatter("{x:,.0f}")
@@ -122,7 +122,7 @@ def figure_time_shares(groups: Sequence[Group], title: str) -> "Figure":
 
 
 def figure_evaluation(groups: Sequence[Group], title: str, colours: Colours | None = None) -> "Figure":
-    """Evaluated reward on training levels (filled) and unseen ones (hollow), with intervals over seeds."""
+    """Evaluated reward on training levels (filled) and unseen ones (hollow), with intervals."""
     figure, axis = _bars(groups, title, extra=0.4 + 0.2 * len(groups))
     rows: tuple[tuple[float, str, str, dict[str, Any]], ...] = (
         (-0.16, "evaluation_train", "training levels", {"fmt": "o"}),
@@ -142,7 +142,7 @@ def figure_evaluation(groups: Sequence[Group], title: str, colours: Colours | No
             axis.errorbar([], [], color=INK, markersize=7, label=label, **mark)
     axis.margins(x=0.12)
     axis.set_ylim(len(groups) - 0.4, -0.6)
-    axis.set_xlabel("Mean reward per episode (lines: 95 % interval over seeds)")
+    axis.set_xlabel(f"Mean reward per episode ({interval_label(groups, [metric for _, metric, _, _ in rows])})")
     if axis.get_legend_handles_labels()[0]:
         figure.legend(loc="outside lower center", ncols=2, frameon=False)
     return figure
@@ -156,7 +156,7 @@ def as_image(figure: "Figure", form: str = ".png") -> bytes:
 
 
 def new_figure(width: float, height: float) -> "Figure":
-    """An empty figure of so many inches."""
+    """An empty figure of this many inches."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine

@@ -34,7 +34,7 @@ class PublishedCurve:
     std: Array
 
     def at(self, steps: float) -> tuple[float, float] | None:
-        """Mean and standard deviation after so many steps, linear between known points; None outside of them."""
+        """Mean and standard deviation after this many steps, linear between known points; None outside of them."""
         if not self.steps[0] <= steps <= self.steps[-1]:
             return None
         return float(np.interp(steps, self.steps, self.mean)), float(np.interp(steps, self.steps, self.std))

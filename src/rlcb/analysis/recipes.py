@@ -53,7 +53,7 @@ def _rankings(sets: Sequence[ComparableSet], kind: tuple[str, str]) -> Iterator[
     runs = [run for one in sets for group in _groups_of(one, kind) for run in group.runs]
     shared, disturbed = sum(run.jobs_beside > 0 for run in runs), sum(run.disturbed for run in runs)
     if shared or disturbed:
-        parts = [f"{shared} of {counted(len(runs), 'run')} shared the machine (--jobs 1 avoids it)"] if shared else []
+        parts = [f"{shared} of {counted(len(runs), 'run')} shared the machine (use --jobs 1)"] if shared else []
         parts += [f"{disturbed} of {counted(len(runs), 'run')} disturbed by other programs"] if disturbed else []
         yield replace(by_steps, notes=(*by_steps.notes, f"not ranked at equal time: {', '.join(parts)}"))
         return
@@ -111,7 +111,7 @@ def _values(one: ComparableSet, kind: tuple[str, str], metric: str) -> dict[str,
 
 
 def _value(run: Run, metric: str, seconds: float) -> float | None:
-    """The late reward of a run, or what it had reached after so many seconds."""
+    """The late reward of a run, or what it had reached after this many seconds."""
     return (
         run.metrics.late_reward if metric == LATE else value_at(run.history.time, run.history.settled_reward, seconds)
     )
@@ -140,8 +140,8 @@ def _same_seeds(ranked: dict[str, ByGame], games: Sequence[str]) -> tuple[dict[s
             unlike.append(game)
         elif any(len(by_game[game]) > len(common) for by_game in ranked.values()):
             fewer.append(game)
-    notes = [f"with the seeds that all of them have; some have more in {listed(fewer)}"] if fewer else []
-    notes += [f"no seed is common to all of them in {listed(unlike)}: each with its own"] if unlike else []
+    notes = [f"only seeds that all variants have are used; some have more in {listed(fewer)}"] if fewer else []
+    notes += [f"the variants have no seed in common in {listed(unlike)}, so each uses its own"] if unlike else []
     return kept, notes
 
 
@@ -192,7 +192,7 @@ def _verdict(recipes: Sequence[Recipe], metric: str, normalize: bool) -> str:
     form = "z.3f" if normalize else "z.2f"
     pick = f"Pick ({METRIC[metric].title})"
     lead = f"{pick}: {best.group} has the highest mean ({best.score:{form}})"
-    gap = f"the difference from the next ({second.group}, {second.score:{form}})"
+    gap = f"its lead over the next ({second.group}, {second.score:{form}})"
     if second.interval is None:
         few = any(len(seeds) < 2 for recipe in (best, second) for seeds in recipe.rewards.values())
         why = "one seed" if few else "no variation between seeds"
@@ -201,7 +201,7 @@ def _verdict(recipes: Sequence[Recipe], metric: str, normalize: bool) -> str:
     judged = "is established" if second.established else "is not established"
     behind = sum(recipe.established for recipe in recipes[1:])
     span = f"{-second.difference:{form}} {interval_text((low, high), form)}"
-    others = f"A difference is established from {behind} of {counted(len(recipes) - 1, 'other')}"
+    others = f"Its lead is established over {behind} of {counted(len(recipes) - 1, 'other')}"
     return f"{lead}; {gap} {judged}: {span}. {others}."
 
 

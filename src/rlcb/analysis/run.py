@@ -236,7 +236,7 @@ def metrics_of_summary(benchmark: dict[str, Any], summary: dict[str, Any]) -> tu
     found |= {"limit_fraction": limit.get("fraction")}
     names = [field.name for field in fields(RunMetrics) if field.name in found]
     wrong = [name for name in names if found[name] is not None and number(found[name]) is None]
-    problems = [f"not a number in its summary: {', '.join(wrong)}"] if wrong else []
+    problems = [f"values in its summary that are not numbers: {', '.join(wrong)}"] if wrong else []
     return {name: number(found[name]) for name in names}, problems
 
 
@@ -267,7 +267,7 @@ def status_of(
         return "failed", f"diverged {where}"
     if last.get("event") == "interrupted" or said == "interrupted":
         return "unfinished", f"interrupted {where}"
-    return "unfinished", f"ended without a word {where}: killed, or cut off with its machine"
+    return "unfinished", f"ended {where} without recording a reason: it was killed, or the machine went down"
 
 
 def ended_at(path: Path, benchmark: dict[str, Any], log: Path) -> float:

@@ -86,7 +86,7 @@ def run_status(path: Path, now: float) -> RunStatus:
         quiet = None if updated is None else max(now - updated, 0.0)
         return replace(status, state="running", detail=_doing(events, quiet, max(_QUIET_SECONDS, patience)))
     if owner and owner.alive is None and news is not None and news <= max(_SILENT_SECONDS, patience):
-        return replace(status, state="running", detail=f"{owner}, last news {short_time(news)} ago")
+        return replace(status, state="running", detail=f"{owner}, last update {short_time(news)} ago")
     return _state(status, owner, said, problem, events)
 
 
@@ -178,16 +178,16 @@ def _state(status: RunStatus, owner: Owner | None, said: str, problem: str, even
     elif ending == "interrupted":
         state, detail = "interrupted", where
     elif owner and owner.alive is None:
-        state, detail = "unknown", f"{owner}: no news for {short_time(status.news_age_seconds or 0.0)}"
+        state, detail = "unknown", f"{owner}: no update for {short_time(status.news_age_seconds or 0.0)}"
     elif problem:
         state, detail = "unknown", problem
     else:
-        state, detail = "dead", f"{owner} is gone, {where}" if owner else f"ended without a word {where}"
+        state, detail = "dead", f"{owner} ended {where}" if owner else f"ended {where} without recording a reason"
     return replace(status, state=state, detail=detail, eta_seconds=None)
 
 
 def _doing(events: list[dict[str, Any]], quiet: float | None, patience: float) -> str:
-    """What a living run waits for, or goes on without."""
+    """What a living run waits for, or continues without."""
     if quiet is None:
         return "starting, no update yet"
     since = max((index for index, event in enumerate(events) if event.get("event") == "resumed"), default=-1) + 1

@@ -1,4 +1,4 @@
-"""How sure a speed is: its error within one run from blocks of updates, and the ratio of two speeds.
+"""The uncertainty of a speed: its error within one run from blocks of updates, and the ratio of two speeds.
 
 Updates that follow each other are alike (caches, clock, length of episodes), so single updates would give too small an
 error. Means of long blocks of updates are nearly independent of each other (batch means), and what is left of their
@@ -18,7 +18,7 @@ BLOCKS = 20  # Schmeiser (1982): with 10 to 30 blocks the interval is hardly wid
 FEWEST_BLOCKS = 8
 _MOST_CORRELATION = 0.9
 _ROUNDING = 1e-9  # differences between blocks, as shares of their means, that are not of the speed
-SEEDS_FOR_SPREAD = 3  # from so many on their own spread is the error; two values say next to nothing about it
+SEEDS_FOR_SPREAD = 3  # from this number on their own spread is the error; two values say next to nothing about it
 
 
 @dataclass(frozen=True)

@@ -43,7 +43,7 @@ def look(folder: Path, now: float) -> Snapshot:
     """The runs and suites below a folder; `now` is the time, in seconds since the epoch."""
     if not os.path.isdir(folder):
         what = "not a directory" if os.path.exists(folder) else "no such directory"
-        raise UsageError(f"{plain(str(folder))}: {what}; name a folder with runs below it, default ./benchmarks")
+        raise UsageError(f"{plain(str(folder))}: {what}; give a directory with runs (default ./benchmarks)")
     snapshot, plans = Snapshot(plain(str(folder))), []
     runs: dict[Path, RunStatus] = {}
     for path, run in walk(folder, lambda text: snapshot.left_out.append(plain(text))):
@@ -106,9 +106,9 @@ def _suite_status(name: str, suite: Suite, runs: list[RunStatus]) -> SuiteStatus
     left = [run.eta_seconds for run in runs if run.state == "running" and run.eta_seconds is not None]
     known = list(_lengths(runs))
     eta = suite.seconds_left(left, waiting + running - len(left), known) if alive and waiting + running else None
-    detail = "evaluates its runs and writes the report" if alive and not waiting and not running else ""
+    detail = "evaluating runs and writing the report" if alive and not waiting and not running else ""
     if not alive and done < len(runs):
-        detail = f"continue it with: rlcb benchmark --output-dir {plain(str(suite.path))}"
+        detail = f"resume with: rlcb benchmark --output-dir {plain(str(suite.path))}"
     return SuiteStatus(name, suite.state, len(runs), done, running, waiting, failed, eta, detail)
 
 

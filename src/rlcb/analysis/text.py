@@ -13,13 +13,13 @@ from rlcb.analysis.work import unequal_work, work_differences
 _ENOUGH_SEEDS = 5
 _MOST_REASONS = 3  # that are named
 NO_WINNER = (
-    "No winner: the machines differ, so a difference in speed or memory may be theirs; nothing is tested across them. "
-    "Speed-up is over sequential runs on the same machine, of a cluster on the machine that it was used from."
+    "No winner: differences in speed or memory may be due to the machines, so nothing is tested across them. "
+    "Speed-up is relative to sequential runs on the same machine; for a cluster, on the machine that started the run."
 )
 MEASURES = {
-    "PSS": "memory is PSS: a page that several processes share counts once, divided among them",
-    "RSS": "memory is RSS: a page that several processes share counts in each of them",
-    "": "how memory was measured is not recorded; earlier versions measured RSS",
+    "PSS": "memory is PSS: pages shared by several processes are divided among them, so each page counts once",
+    "RSS": "memory is RSS: pages shared by several processes count once per process",
+    "": "the memory measure is not recorded; earlier versions measured RSS",
 }
 
 
@@ -62,6 +62,30 @@ def mean_and_deviation(group: Group, metric: str) -> str:
     deviation, some = group.metrics[metric].std, known_seeds(group, metric)
     spread = "" if deviation is None else f" ± {deviation:{METRIC[metric].form}}"
     return _marked(f"{metric_text(group, metric)}{spread} {some}".rstrip(), group, metric)
+
+
+def over_seeds(groups: Sequence[Group]) -> str:
+    """Whether values are means over seeds or of one seed, for captions."""
+    if any(len(group.runs) > 1 for group in groups):
+        return "mean over seeds"
+    return "one seed each" if len(groups) > 1 else "one seed"
+
+
+def means_and_intervals(groups: Sequence[Group]) -> str:
+    """What the values and brackets of a table are, as a sentence."""
+    if any(len(group.runs) > 1 for group in groups):
+        return "Means over seeds with 95 % intervals in brackets."
+    return f"{over_seeds(groups).capitalize()}; 95 % intervals in brackets are within the run or over episodes."
+
+
+def interval_label(groups: Sequence[Group], metrics: Sequence[str]) -> str:
+    """What a plot's values and lines are, for the label of its axis."""
+    found = [group.metrics[metric] for group in groups for metric in metrics]
+    within = {"blocks": "within the run", "episodes": "over episodes"}
+    over = next((within[one.interval_over] for one in found if one.interval and one.interval_over in within), "")
+    if any(len(group.runs) > 1 for group in groups):
+        return "mean over seeds, lines: 95 % interval"
+    return f"{over_seeds(groups)}, lines: 95 % interval {over}" if over else over_seeds(groups)
 
 
 def known_seeds(group: Group, metric: str) -> str:
@@ -129,21 +153,23 @@ def verdict_overall(main: str, excluded: Sequence[Excluded], across: Sequence[Ma
         return main
     others = f"{counted(len(excluded), 'run')} {'are' if len(excluded) > 1 else 'is'} not part of this comparison"
     shown = " Runs of the same task on different machines are shown side by side, without a winner." if across else ""
-    return f"{main} {others}; the reasons are listed.{shown}"
+    return f"{main} {others}; the reasons are listed below.{shown}"
 
 
 def verdict_on(one: ComparableSet) -> str:
     """What a set shows, in two to four sentences."""
     groups, reward = one.measured, one.reward_metric
     if not groups:
-        return f"{one.title}: every run failed, there is nothing to compare."
+        return f"{one.title}: all runs failed, so there is nothing to compare."
     many = f"{counted(sum(len(group.runs) for group in groups), 'run')} in {counted(len(groups), 'group')}"
     if not one.finished:
-        return f"{one.title}: {many} that did not come to their end, so nothing is concluded from them."
+        return f"{one.title}: {many}, none of them finished, so no conclusion is drawn."
     sentences = [f"{one.title}: {many}."]
     if len(groups) == 1:
         alone = [f"{METRIC[name].title} {mean_and_interval(groups[0], name)}" for name in (reward, "average_fps")]
-        sentences.append(f"{groups[0].label} is alone, there is nothing to compare it with: {', '.join(alone)}.")
+        sentences.append(
+            f"{groups[0].label} is the only group, so there is nothing to compare it with: {', '.join(alone)}."
+        )
     else:
         sentences += [_on_speed(one, groups), _on_metric(one, groups, reward)]
     sentences += [_on_speedup(group) for group in groups if group.speedup and group.speedup.machine]
@@ -177,7 +203,7 @@ def _on_metric(one: ComparableSet, groups: Sequence[Group], metric: str) -> str:
     title, known, missing = METRIC[metric].title, ranked(groups, metric), left_out(groups, metric)
     without = f" Not ranked: {missing}." if missing else ""
     if len(known) < 2:
-        return f"{title}: too few groups have a value{' of all their seeds' if missing else ''}.{without}"
+        return f"{title}: too few groups have a value{' for all their seeds' if missing else ''}.{without}"
     best, others = known[0], known[1:]
     pair = one.pair(metric, best.label, others[0].label)
     if len(others) == 1 and pair:
@@ -210,10 +236,10 @@ def _caveat(one: ComparableSet, groups: Sequence[Group]) -> str:
         return f"{listed(invalid)}: invalid, more than one seed failed."
     failed = [group.label for group in groups if group.failed]
     if failed:
-        return f"A seed failed in {listed(failed)}, so its figures speak for the others only."
-    if max(len(group.runs) for group in groups) == 1:
-        speed = "; speed is judged within the runs" if any(pair.interval_over == "blocks" for pair in one.pairs) else ""
-        return f"With one seed each, differences in reward cannot be told from chance{speed}."
+        return f"A seed failed in {listed(failed)}; the results cover the remaining seeds only."
+    if len(groups) > 1 and max(len(group.runs) for group in groups) == 1:
+        speed = "; speed is judged within each run" if any(pair.interval_over == "blocks" for pair in one.pairs) else ""
+        return f"With one seed each, differences in reward cannot be distinguished from chance{speed}."
     return ""
 
 
@@ -223,7 +249,7 @@ def _unequal(groups: Sequence[Group]) -> str:
         unlike = work_differences(groups[0].runs[0], groups[1].runs[0])
         return f"Not the same work ({groups[0].label} / {groups[1].label}): {unlike}." if unlike else ""
     found = unequal_work([(group.label, group.runs[0]) for group in groups])
-    return "Not all groups do the same work; the notes say where." if found else ""
+    return "The groups do not all do the same work; see the notes." if found else ""
 
 
 def notes_on(one: ComparableSet) -> tuple[str, ...]:
@@ -235,8 +261,8 @@ def notes_on(one: ComparableSet) -> tuple[str, ...]:
             notes.append(f"{group.label}: invalid, {len(group.failed)} seeds failed")
         unknown = group.metrics["final_reward"].missing
         if unknown:
-            few = "finished fewer than 100 episodes, over which rewards are compared"
-            notes.append(f"{group.label}: {unknown} of {len(group.runs)} runs {few}; they have no reward")
+            few = "finished fewer than 100 episodes, so they have no reward (a mean of 100 episodes)"
+            notes.append(f"{group.label}: {unknown} of {len(group.runs)} runs {few}")
     unlike = unequal_work([(group.label, group.runs[0]) for group in one.measured])
     notes += [f"not the same work: {difference}" for difference in unlike]
     for found in (group.speedup for group in one.measured):
@@ -245,14 +271,16 @@ def notes_on(one: ComparableSet) -> tuple[str, ...]:
     notes += notes_on_speed(one)
     if one.memory_measure not in MEASURES:
         measures = (f"{group.memory_measure or 'not recorded'} ({group.label})" for group in one.measured)
-        notes.append(f"memory was not measured alike and cannot be compared: {', '.join(measures)}")
+        notes.append(f"memory was measured in different ways and cannot be compared: {', '.join(measures)}")
     if any(pair.interval_over == "blocks" for pair in one.pairs):
         notes.append(
-            "speed is judged within the runs, by blocks of updates: how much a repetition on this machine would differ "
-            "takes three seeds of each"
+            "speed is judged within each run, from blocks of updates; estimating the variation between repetitions "
+            "takes three seeds each"
         )
     if any(1 < len(group.runs) < _ENOUGH_SEEDS for group in one.groups):
-        notes.append("with fewer than 5 seeds bootstrap intervals of a group are too narrow: judge by the pairs")
+        notes.append(
+            "with fewer than 5 seeds the bootstrap interval of a group is too narrow; rely on the tests of pairs"
+        )
     versions = sorted({_versions(group) for group in one.measured})
     if len(versions) > 1:
         notes.append(f"versions differ: {' | '.join(versions)}")

@@ -12,7 +12,7 @@ from rlcb.analysis.untrusted import section
 _MOST_NAMED = 3  # groups, runs and commands
 _SUITE_LEVELS = 3  # a suite's runs lie in GAME/ALGORITHM_MODE/seed_N
 _PLAUSIBLE = 1.1  # speed-up per core that measurements on a quiet machine may have by chance
-MEASURED_ALONE = "rlcb benchmark --jobs 1 in another directory measures it"
+MEASURED_ALONE = "to measure it, run rlcb benchmark --jobs 1 in another directory"
 
 
 def speed_mark(group: Group, metric: str) -> str:
@@ -35,9 +35,22 @@ def repeat_command(runs: Iterable[Run]) -> str:
 def _command(run: Run) -> str:
     suite = run.path.parents[_SUITE_LEVELS - 1] if len(run.path.parents) >= _SUITE_LEVELS else run.path
     if is_suite(suite):
-        return f"rlcb benchmark --output-dir {shlex.quote(str(suite))} --repeat-disturbed"
+        return f"rlcb benchmark --output-dir {shlex.quote(str(suite))} --repeat-disturbed{_import_flags(run)}"
     config, output = (shlex.quote(str(path)) for path in (run.path / "config.yaml", run.path))
-    return f"rlcb train {run.algorithm} --mode {run.mode} --config {config} --output-dir {output}"
+    return f"rlcb train {run.algorithm} --mode {run.mode} --config {config} --output-dir {output}{_import_flags(run)}"
+
+
+def _import_flags(run: Run) -> str:
+    """The flags that permit the import of the modules that a run needs, each after a space."""
+    imports, network = section(run.config, "env").get("imports"), section(run.config, "training").get("network")
+    modules = list(imports) if isinstance(imports, list) else []
+    if isinstance(network, str) and ":" in network:
+        modules.append(network.partition(":")[0])
+    return "".join(f" --import {name}" for name in dict.fromkeys(filter(_is_module, modules)))
+
+
+def _is_module(name: object) -> bool:
+    return isinstance(name, str) and name.isascii() and all(part.isidentifier() for part in name.split("."))
 
 
 def disturbed_text(run: Run) -> str:
@@ -57,7 +70,9 @@ def why_not_judged(groups: Sequence[Group]) -> list[str]:
             its, was = ("its", "was") if len(here) == 1 else ("their", "were")
             commands = {_command(run) for group in here for run in group.disturbed}
             again = (
-                f"repeat on a quiet machine: {commands.pop()}" if len(commands) == 1 else "the notes say how to repeat"
+                f"repeat on a quiet machine: {commands.pop()}"
+                if len(commands) == 1
+                else "see the notes for the commands"
             )
             found.append(
                 f"{names} shared the machine with other runs, so {its} speed is not judged; {MEASURED_ALONE}"
@@ -77,20 +92,20 @@ def notes_on_speed(one: ComparableSet) -> list[str]:
     shared = [f"{group.label} up to {group.jobs_beside}" for group in one.measured if group.jobs_beside]
     if shared:
         notes.append(
-            f"(shared): other runs trained on the machine at the same time ({', '.join(shared)}), so speed is not "
-            f"judged, nor what depends on it; {MEASURED_ALONE}"
+            f"(shared): other runs trained on the machine at the same time ({', '.join(shared)}), so speed and values "
+            f"derived from it are not judged; {MEASURED_ALONE}"
         )
     for group in one.measured:
         if group.disturbed:
             seeds = [f"seed {run.seed}: {run.disturbance.words}" for run in group.disturbed[:_MOST_NAMED]]
             hidden = len(group.disturbed) - len(seeds)
             figures = "; ".join([*seeds, *([f"{hidden} more"] if hidden else [])])
-            fate = "speed is not judged, nor what depends on it"
+            fate = "speed and values derived from it are not judged"
             if len(group.disturbed) < len(group.runs):
-                fate = "left out of speed and what depends on it"
+                fate = "excluded from speed and values derived from it"
             counts = f"{len(group.disturbed)} of {len(group.runs)} runs disturbed by other programs"
             if section(group.runs[0].config, "training").get("duration_hours"):
-                fate += "; in the time that it had it made fewer steps, so its rewards are lower, too"
+                fate += "; a timed run that is disturbed makes fewer steps, so its rewards are lower as well"
             notes.append(f"(disturbed): {group.label}, {counts} ({figures}): {fate}; {_repeat(group.disturbed)}")
     notes += [
         _implausible(group, one) for group in one.measured if group.speedup and doubt(group.speedup.efficiency or 0.0)
@@ -105,8 +120,8 @@ def _implausible(group: Group, one: ComparableSet) -> str:
     base = next((other for other in one.groups if other.label == found.baseline and not found.machine), None)
     counted = [run for run in base.runs if not run.disturbed] if base else []
     quiet = bool(counted) and all(run.disturbance.disturbed is False for run in counted)
-    cause = f"{found.over} was not disturbed, so it makes poor use of its {found.baseline_cores} cores"
-    unknown = f"either {found.over} makes poor use of its cores or something slowed it down, which was not recorded"
+    cause = f"{found.over} was not disturbed, so it uses its {found.baseline_cores} cores poorly"
+    unknown = f"either {found.over} uses its cores poorly or an unrecorded disturbance slowed it down"
     return (
         f"{group.label}: {100 * found.efficiency:.0f} % per core is more than its cores explain: "
         f"{cause if quiet else unknown}"

@@ -102,7 +102,7 @@ def read_object(path: Path, largest: int = LARGEST_OBJECT) -> dict[str, Any]:
     except OSError as error:
         raise UsageError(f"{path.name} cannot be read: {error.strerror}") from None
     except (ValueError, RecursionError):
-        raise UsageError(f"{path.name} is damaged: no valid JSON") from None
+        raise UsageError(f"{path.name} is damaged: invalid JSON") from None
     if not isinstance(content, dict):
-        raise UsageError(f"{path.name} is damaged: no JSON object")
+        raise UsageError(f"{path.name} is damaged: not a JSON object")
     return content

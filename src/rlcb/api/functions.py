@@ -1,7 +1,8 @@
 """The functions of `import rlcb`: each takes the flags of the command of its name and does the same work."""
 
+import os
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
@@ -13,7 +14,7 @@ from rlcb.analysis.run import Run
 from rlcb.api.process import borrowed_process, pass_on
 from rlcb.api.settings import BenchmarkSettings, CompareSettings, EvaluateSettings, FilePath, TrainSettings
 from rlcb.commands.keys import permit_named
-from rlcb.commands.requests import OnUpdate, suite_request, train_request
+from rlcb.commands.requests import AUTO, OnUpdate, suite_request, train_request
 from rlcb.errors import RlcbError, RlcbWarning
 from rlcb.flags import parameter_of
 from rlcb.signals import CallerStop
@@ -55,12 +56,13 @@ def train(
     from rlcb.training import train as do
 
     words = [algorithm or "", *(("--mode", mode) if mode else ())]
-    given = {"algorithm": algorithm, "mode": mode, "resume": _place(resume), **settings}
+    given = {"algorithm": algorithm, "mode": mode, "resume": _run_or_auto(resume), **settings}
     stop = CallerStop()
     with borrowed_process(quiet):
         arguments = train_parser(words).take(given, _NOT_IN_CALLS)
         arguments.dry_run = False
-        done = do(train_request("rlcb train", arguments, parameter_of, on_update), stop)
+        request = train_request("rlcb train", arguments, parameter_of, on_update)
+        done = do(replace(request, from_python=True), stop)
     run = load.load_run(done.path)
     if done.signal:
         stop.signal = done.signal
@@ -126,10 +128,10 @@ def benchmark(
     with borrowed_process(quiet):
         arguments = benchmark_parser().take({"output_dir": output_dir, **settings}, _NOT_IN_CALLS)
         arguments.dry_run = False
-        code = do(**suite_request(arguments, parameter_of), stop=stop)
+        code = do(**suite_request(arguments, parameter_of), stop=stop, from_python=True)
     if code > 128:
         stop.signal = code - 128
-        pass_on(stop, f"interrupted; what is finished is kept, continue with the suite in {output_dir}")
+        pass_on(stop, f"interrupted; finished runs are kept, resume the suite in {output_dir}")
     elif code:
         raise RlcbError(f"the suite in {output_dir} ended with exit code {code}")
     page = Path(output_dir) / "report" / "report.html"
@@ -138,6 +140,12 @@ def benchmark(
 
 def _place(given: "FilePath | Run | None") -> "FilePath | None":
     return given.path if isinstance(given, Run) else given
+
+
+def _run_or_auto(given: "FilePath | Run | None") -> "FilePath | None":
+    """A run to resume; the text auto is the word, a path of that name a directory."""
+    place = _place(given)
+    return f"./{AUTO}" if isinstance(place, PathLike) and os.fspath(place) == AUTO else place
 
 
 def _warn(text: str) -> None:

@@ -1,4 +1,4 @@
-"""Working in somebody else's process: what was changed there is put back; a signal ends the call, not the process."""
+"""Calls inside the caller's process: changed state is restored; a signal ends the call, not the process."""
 
 import contextlib
 import os
@@ -16,7 +16,7 @@ _VARIABLES = (*THREAD_VARIABLES, "OMP_WAIT_POLICY", "CUBLAS_WORKSPACE_CONFIG", F
 
 
 class Interrupted(KeyboardInterrupt):
-    """Ctrl-C came, and what was under way is saved; `run` is the training that it was, None otherwise."""
+    """Ctrl-C came, and what was in progress is saved; `run` is the training that it was, None otherwise."""
 
     def __init__(self, text: str, run: Run | None = None):
         super().__init__(text)

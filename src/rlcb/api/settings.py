@@ -1,6 +1,7 @@
 """The parameters of the functions: names and types of the flags, for editors and type checkers.
 
-The values are checked when a function is called, by the schema that checks flags and files.
+The values are checked when a function is called, by the schema that checks flags and files. Type checkers cannot read
+the schema, so names and types stand here again, and tests/unit/test_call_settings.py compares them with it.
 """
 
 from collections.abc import Sequence
@@ -18,6 +19,12 @@ class CommonSettings(TypedDict, total=False):
     distribution_mode: Literal["easy", "hard", "extreme", "memory"]
     num_levels: int
     start_level: int
+    frame_skip: int
+    frame_stack: int
+    repeat_action_probability: float | None
+    noop_max: int
+    episodic_life: bool
+    clip_rewards: bool
     num_workers: int | Auto
     num_envs_per_worker: int | None
     backend: Literal["shared_memory", "gloo"]
@@ -53,7 +60,7 @@ class CommonSettings(TypedDict, total=False):
     log_interval: int
     log_every_seconds: float
     save_interval: int
-    save_every_minutes: float | None
+    save_every_minutes: float | Literal["null"]
     keep_checkpoints: int
     tensorboard: bool | Auto
     device: Literal["cpu", "cuda", "auto"]

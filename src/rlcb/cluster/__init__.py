@@ -1,1 +1,1 @@
-"""Runs on several machines: Ray starts the workers there, tells who is lost, and carries what they say."""
+"""Runs on several machines: Ray starts the workers there, reports losses and carries messages."""

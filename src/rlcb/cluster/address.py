@@ -1,4 +1,4 @@
-"""Which cluster a run goes to, and whether it may."""
+"""The address of a run's cluster, and whether it may be used."""
 
 import contextlib
 import os
@@ -39,7 +39,7 @@ def resolved(cluster: str) -> Address:
     noted = _noted()
     if not noted:
         raise WorkersLost(
-            "--cluster auto: no Ray cluster was started here; `ray start --head` starts one, or use local"
+            "--cluster auto: no Ray cluster is running on this machine; start one with `ray start --head`, or use local"
         )
     return _parsed(noted, str(_HERE))
 
@@ -61,10 +61,10 @@ def _parsed(text: str, where: str) -> Address:
 
 
 def refuse_silent(address: Address, seconds: float = 5.0) -> None:
-    """Refuse an address that nobody answers at."""
+    """Refuse an address that does not answer."""
     if address.host is not None and not answering([address], seconds):
         raise WorkersLost(
-            f"--cluster {address}: nobody answers there; is the head running (`ray start --head`) and the port open?"
+            f"--cluster {address}: no answer; is the head node running (`ray start --head`) and the port open?"
         )
 
 

@@ -1,4 +1,4 @@
-"""Connecting to a Ray cluster, or starting one for a run; never without an end, never without a word."""
+"""Connecting to a Ray cluster, or starting one for a run; every attempt has a time limit and a reported reason."""
 
 import contextlib
 import json
@@ -114,7 +114,7 @@ def _reason(error: Exception) -> str:
     if "token" in lower or "authenticat" in lower:
         return TOKEN_WANTED
     if "version mismatch" in lower:
-        return f"Ray or Python differ from the cluster's; install the same on all machines ({text[:200]})"
+        return f"Ray or Python differ in version from the cluster; install the same on all machines ({text[:200]})"
     return text[:300]
 
 
@@ -137,7 +137,7 @@ def _watchdog(address: Address, stderr: int) -> Iterator[None]:
     """End the process if what is done meanwhile takes too long: Ray can wait for ever, deaf to everything."""
 
     def give_up() -> None:
-        words = f"no connection in {patience:g} s; is it a Ray cluster, and is the token right?"
+        words = f"no connection in {patience:g} s; is it a Ray cluster, and is the token correct?"
         if address.host is None:
             words = f"Ray did not start in {patience:g} s; its logs are in /tmp/ray"
         error = WorkersLost(f"--cluster {address}: {words}")

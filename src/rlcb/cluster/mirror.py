@@ -1,7 +1,7 @@
-"""A run's directory at home, kept like the one on the node where the run trains.
+"""The local copy of the directory of a run that trains on a node.
 
-Whatever moment it is looked at, and whenever anybody is killed, what is at home is a run that can be resumed: files are
-whole or absent, and the history comes home before the checkpoints that count its lines. For that the node's files are
+Whenever it is looked at, and whenever a process is killed, the local copy is a run that can be resumed: files are
+whole or absent, and the history is copied before the checkpoints that count its lines. For that the node's files are
 listed first and read afterwards: the lines that a listed checkpoint counts were written before it.
 """
 
@@ -90,14 +90,14 @@ class Mirror:
     def _checked(self, listing: list[FileState]) -> list[FileState]:
         """The files that a node says there are, unless they cannot be a run's."""
         if len(listing) > _MOST_FILES:
-            raise ResourceError(f"the node has {len(listing):,} files in the run's directory; a run has far fewer")
+            raise ResourceError(f"the node has {len(listing):,} files in the run directory, far more than a run has")
         for state in listing:
             try:
                 inside(self._home, state.name)
             except BadName as error:
-                raise ResourceError(f"the node names a file that is refused: {error}") from None
+                raise ResourceError(f"the node reports a file name that is not allowed: {error}") from None
             if not 0 <= state.size <= (LARGEST_CHECKPOINT if _is_checkpoint(state.name) else _LARGEST_FILE):
-                raise ResourceError(f"the node's file {state.name} has {state.size / 2**30:,.1f} GB, which is refused")
+                raise ResourceError(f"the node's file {state.name} has {state.size / 2**30:,.1f} GB: not allowed")
         return listing
 
     def _fetch(self, name: str) -> bool:
@@ -139,7 +139,7 @@ class Mirror:
             yield _verified(name, piece)
             offset += len(piece.data)
             if offset > (LARGEST_CHECKPOINT if _is_checkpoint(name) else _LARGEST_FILE):
-                raise ResourceError(f"the node's file {name} does not end; it is refused")
+                raise ResourceError(f"the node's file {name} keeps growing while it is copied")
             if offset >= piece.size:
                 return
 
@@ -165,7 +165,7 @@ class _Gone(Exception):
 
 def _verified(name: str, piece: Piece) -> bytes:
     if hashlib.sha256(piece.data).hexdigest() != piece.digest:
-        raise ResourceError(f"{name} was damaged on its way from the node")
+        raise ResourceError(f"{name} was damaged in transfer from the node")
     return piece.data
 
 

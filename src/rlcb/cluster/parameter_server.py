@@ -117,7 +117,7 @@ class RemoteParameters(SharedParameters):
         return vector_norm(self.gradient)
 
     def apply(self, optimizer: Optimizer) -> None:
-        """Have the server apply the gradient, and go on from what all have made of the weights."""
+        """Have the server apply the gradient, and continue from what all have made of the weights."""
         rate, by_others = optimizer.param_groups[0]["lr"], self._by_all - self._by_this
         self._take_over(self._server.apply.remote(*self._caller, self._by_this, self.gradient.numpy(), rate))
         self.lag = self._by_all - self._by_this - by_others

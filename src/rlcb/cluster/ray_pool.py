@@ -21,6 +21,7 @@ from rlcb.cluster.worker_handle import RayWorker, RemoteControl
 from rlcb.comm.control import Control
 from rlcb.comm.pool import NoRoom, PoolLost, WorkerHandle, WorkerPool
 from rlcb.config.gpu_plan import acting_device
+from rlcb.config.plan import takes_one_thread
 from rlcb.config.schema import Config
 from rlcb.envs.own_code import FOLDER
 from rlcb.execution.messages import ActorSetup, AsyncSetup
@@ -56,6 +57,8 @@ class RayPool(WorkerPool):
         self._config, self._own = config, own
         self._has_learners = config.parallel_execution.has_learners
         self._gpu_share = _GPU_SHARE if self._has_learners and acting_device(config) == "cuda" else 0.0  # of each actor
+        one = self._has_learners or (config.hardware.num_threads is None and takes_one_thread(config))
+        self._threads = 1 if one else config.hardware.num_threads  # the most of each worker
         self.elastic = config.parallel.num_workers == "auto"
         self._here = ray.get_runtime_context().get_node_id()
         self._nodes: dict[str, _Node] = {}
@@ -164,7 +167,7 @@ class RayPool(WorkerPool):
     # Starting
 
     def control(self, name: str, size: int) -> Control:
-        """A control page for so many workers."""
+        """A control page for this many workers."""
         return RemoteControl(name, size, self._prefix)
 
     def plan(self, places: Sequence[int]) -> None:
@@ -172,8 +175,8 @@ class RayPool(WorkerPool):
         self._forget_ended()
         self._look()
         last = {self._here} if self._has_learners else set()  # learners have its cores, if others can do without
-        threads = 1 if self._has_learners else self._config.hardware.num_threads
-        found = [replace(place, gpus=self._gpu_share) for place in spread(len(places), self._free(), threads, last)]
+        free = self._free()
+        found = [replace(place, gpus=self._gpu_share) for place in spread(len(places), free, self._threads, last)]
         self._plan = dict(zip(places, found, strict=False))
 
     def start(self, role: str, index: int, setup: Any, control: Control, descriptors: Sequence[int]) -> WorkerHandle:
@@ -181,7 +184,7 @@ class RayPool(WorkerPool):
         del descriptors  # memory is not shared between machines
         assert isinstance(control, RemoteControl)
         if index not in self._plan:
-            raise NoRoom("no node of the cluster has a core, or a share of a GPU, to spare")
+            raise NoRoom("no node of the cluster has a free core or a free share of a GPU")
         place = self._plan[index]
         setup = replace(setup, num_threads=place.threads)
         # What takes the place of shared memory:

@@ -61,7 +61,7 @@ class Mailbox:
             return self._incoming.popleft()
 
     def poll(self, timeout: float = 0.0) -> bool:
-        """Whether there is a message, after at most so many seconds."""
+        """Whether there is a message, after at most this many seconds."""
         with self._changed:
             return bool(self._changed.wait_for(lambda: self._incoming, timeout))
 
@@ -93,7 +93,7 @@ class Mailbox:
                 self._outgoing.popleft()
                 self._first += 1
             self._changed.wait_for(lambda: len(self._outgoing) > number - self._first)
-            received = number < self._first  # a repeated call, whose answer nobody waits for
+            received = number < self._first  # a repeated call, whose answer is not awaited
             return (None, None) if received else self._outgoing[number - self._first]
 
 
@@ -177,7 +177,7 @@ class WorkerActor:
         try:
             load_all(modules, self._folder)
         except UsageError as error:
-            self._mail.send(UsageError(f"node {self._node}: {error}; it must be there on every node"))
+            self._mail.send(UsageError(f"node {self._node}: {error}; it must be installed on every node"))
             threading.Event().wait()
 
     @ray.method(concurrency_group="listen")
@@ -199,7 +199,7 @@ class WorkerActor:
 
 @ray.remote(num_cpus=0)
 def kill_process(number: int) -> None:
-    """End a process of this node that does not answer any more."""
+    """End a process of this node that no longer answers."""
     with contextlib.suppress(ProcessLookupError):
         os.kill(number, 9)
 

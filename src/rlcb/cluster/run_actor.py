@@ -1,6 +1,6 @@
 """A whole run on a node: a Ray actor that runs `rlcb train` as a child process there, and hands out its files.
 
-The actor ends with the process that started it, and the training with the actor: nothing goes on that nobody collects.
+The actor ends with the process that started it, and the training with the actor: nothing runs on unattended.
 """
 
 import contextlib
@@ -86,7 +86,7 @@ class RunActor:
         return self._scratch / "output.log"
 
     def progress(self, position: int, seconds: float) -> Progress:
-        """What was printed since a position in its output, and whether it has ended, after at most so many seconds."""
+        """What was printed since a position in its output, and whether it has ended, after at most `seconds`."""
         assert self._process is not None
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(seconds)

@@ -1,4 +1,4 @@
-"""The files of a run on a node, as its copy at home asks for them: listed, read a piece at a time, written.
+"""The files of a run on a node, as the local copy requests them: listed, read a piece at a time, written.
 
 Nothing here needs Ray. Every name is relative to the run's directory, with "/" between its parts.
 """
@@ -43,7 +43,7 @@ class Piece:
 
 
 def piece_of(data: bytes, size: int) -> Piece:
-    """A part of a file of so many bytes, with its digest."""
+    """A part of a file of this many bytes, with its digest."""
     return Piece(data, hashlib.sha256(data).hexdigest(), size)
 
 
@@ -135,7 +135,7 @@ class RunFiles:
     def write(self, name: str, offset: int, piece: Piece) -> FileState:
         """Put a piece of a file in its place; the first one makes the file."""
         if hashlib.sha256(piece.data).hexdigest() != piece.digest:
-            raise OSError(f"{name} was damaged on its way")
+            raise OSError(f"{name} was damaged in transfer")
         path = inside(self._folder, name)
         path.parent.mkdir(parents=True, exist_ok=True)
         flags = os.O_WRONLY | os.O_NOFOLLOW | (os.O_CREAT | os.O_TRUNC if offset == 0 else 0)

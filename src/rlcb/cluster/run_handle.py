@@ -1,4 +1,4 @@
-"""A run on a node, seen from home: calls of its Ray actor that end with an answer or with the loss of the node."""
+"""A run on a node, from the local side: calls of its Ray actor that end with an answer or with the loss of the node."""
 
 import contextlib
 import math
@@ -38,7 +38,7 @@ class RunHandle:
         self._actor = RunActor.options(scheduling_strategy=where, **options).remote(versions())  # type: ignore[attr-defined]
 
     def _ask(self, call: Callable[..., Any], *arguments: object, patience: float = _ANSWERS_WITHIN) -> Any:
-        """Call a method of the actor; NodeLost if no answer will come, or none has for so many seconds."""
+        """Call a method of the actor; NodeLost if no answer will come, or none has for this many seconds."""
         asked = time.monotonic()
         try:
             answer = call.remote(*arguments)  # type: ignore[attr-defined]
@@ -70,7 +70,7 @@ class RunHandle:
         self._ask(self._actor.begin, module, list(words), config, variables)
 
     def progress(self, position: int, seconds: float) -> Progress:
-        """What was printed since a position, and whether the training has ended, after at most so many seconds."""
+        """What was printed since a position, and whether the training has ended, after at most this many seconds."""
         found: Progress = self._ask(self._actor.progress, position, seconds)
         return found
 

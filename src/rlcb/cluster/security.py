@@ -14,7 +14,7 @@ from pathlib import Path
 from rlcb.cluster.address import Address
 from rlcb.errors import UsageError, WorkersLost
 
-_DANGER = "anybody who reaches it could run code here"
+_DANGER = "anyone who can reach it could run code here"
 _PROBE = """
 import sys
 from ray._raylet import GcsClient
@@ -27,8 +27,8 @@ def refuse_open(address: Address, insecure: bool) -> None:
     if address.host is None or insecure or has_token() or is_loopback(address.host):
         return
     raise UsageError(
-        f"--cluster {address}: not this machine, and there is no token: anybody there could run code here; "
-        "put the cluster's token into ~/.ray/auth_token or RAY_AUTH_TOKEN (see docs/cluster.md), or add --insecure"
+        f"--cluster {address}: is a remote machine and there is no token, so anyone there could run code here; "
+        "put the token of the cluster into ~/.ray/auth_token or RAY_AUTH_TOKEN (see docs/cluster.md), or add --insecure"
     )
 
 
@@ -67,18 +67,18 @@ def agree_on_token(address: Address, insecure: bool) -> None:
         os.environ["RAY_AUTH_MODE"] = "disabled"
     elif has_token():
         raise UsageError(
-            f"--cluster {address}: there is a token on this machine, but the head asks for none: {_DANGER}; start Ray "
+            f"--cluster {address}: this machine has a token, but the head node requires none: {_DANGER}; start Ray "
             "with RAY_AUTH_MODE=token and the same token on all machines (see docs/cluster.md), or add --insecure"
         )
     elif not is_loopback(address.host) or _listens_outside(address.port):
         raise UsageError(
-            f"--cluster {address}: the head asks for no token and listens on all interfaces: {_DANGER}; "
+            f"--cluster {address}: the head node requires no token and listens on all interfaces: {_DANGER}; "
             "start Ray with RAY_AUTH_MODE=token (see docs/cluster.md), or add --insecure"
         )
 
 
 TOKEN_WANTED = (
-    "the cluster wants a token, and the one here is missing or another; copy the head's ~/.ray/auth_token "
+    "the cluster requires a token; the one on this machine is missing or differs; copy the head's ~/.ray/auth_token "
     "to this machine or set RAY_AUTH_TOKEN"
 )
 

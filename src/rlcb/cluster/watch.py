@@ -1,4 +1,4 @@
-"""Which nodes of a cluster are there, and which of them, or its head, have fallen silent."""
+"""Which nodes of a cluster are there, and which of them, or its head, no longer answer."""
 
 import contextlib
 import threading
@@ -31,11 +31,11 @@ class ClusterWatch:
         self.patience = patience
         self.unreachable: set[Address] = set()
         self.nodes: list[dict[str, Any]] = ray.nodes()
-        self.free = available_resources_per_node()  # node → resource → what nobody has taken, also of others' work
+        self.free = available_resources_per_node()  # node → resource → what is free, also of others' work
         mine = next(door_of(entry) for entry in self.nodes if entry["NodeID"] == here)
         self._vital = {
-            address: f"the cluster's head at {address} does not answer any more",
-            mine: f"this machine's part of the cluster at {mine} does not answer any more",
+            address: f"the cluster's head at {address} no longer answers",
+            mine: f"this machine's part of the cluster at {mine} no longer answers",
         }
         self._closed = threading.Event()
         for work in (self._watch, self._list):

@@ -51,7 +51,7 @@ class RayWorker(WorkerHandle):
         """`transport`: what an actor's tickets and rollouts go through."""
         super().__init__(role, index)
         self.place, self._control, self._transport = place, control, transport
-        self.cluster_is_gone = False  # nobody is left who could end it
+        self.cluster_is_gone = False  # no process is left that could end it
         self.ended = self.node_is_lost = False
         self._messages: deque[tuple[Any, Any]] = deque()  # that have arrived, each with a rollout or None
         self.channel, self._bell = Pipe(duplex=False)  # a byte for each of them

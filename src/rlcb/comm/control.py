@@ -1,4 +1,4 @@
-"""A page of shared memory between a supervisor and its workers: heartbeats, the group's generation, the wish to stop.
+"""A page of shared memory between a supervisor and its workers: heartbeats, the group's generation, the stop request.
 
 Memory model: every word has one writer (a worker its own heartbeat and arrival, the supervisor the rest) and is an
 aligned 64-bit integer, which processors write and read whole. Nothing but the barrier of `process_group` draws
@@ -56,4 +56,4 @@ class Heartbeat:
 
 
 def no_heartbeat() -> None:
-    """The heartbeat of a process that nobody watches."""
+    """The heartbeat of a process that is not watched."""

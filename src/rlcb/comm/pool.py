@@ -50,7 +50,7 @@ class WorkerHandle(ABC):
 
     @abstractmethod
     def receive(self) -> Any:
-        """The next message; a worker that is gone raises WorkerDied, one that cannot go on the error that it sent."""
+        """The next message; a dead worker raises WorkerDied, one that cannot continue the error that it sent."""
 
     @abstractmethod
     def send(self, message: Any) -> None:
@@ -137,7 +137,7 @@ class LocalWorker(WorkerHandle):
         """SIGKILL, and close the socket."""
         self.kill()
         self._outbox.put(None)
-        self._sender.join()  # nobody is at the other end any more, so it does not wait
+        self._sender.join()  # there is no reader at the other end any more, so it does not wait
         self.channel.close()
 
 
@@ -148,7 +148,7 @@ class WorkerPool:
     elastic = False  # as many workers as there is room for, not a number that was asked for
 
     def control(self, name: str, size: int) -> Control:
-        """The control page of so many workers: nameless memory, of which nothing is left, whoever is killed."""
+        """The control page of this many workers: nameless memory, of which nothing is left, whoever is killed."""
         return Control(os.memfd_create(name), size)
 
     def plan(self, places: Sequence[int]) -> None:
@@ -170,7 +170,7 @@ class WorkerPool:
         return Memory(), 0.0
 
     def cores(self) -> int | None:
-        """Cores that the workers may use in all; None: this process's own."""
+        """Cores that the workers may use in total; None: this process's own."""
         return None
 
     def nodes(self) -> list[dict[str, Any]]:

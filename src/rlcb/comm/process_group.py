@@ -23,12 +23,12 @@ from rlcb.comm.shared_memory import fence, mapped
 
 _SMALL = 512  # float64 values that cross at a time in `sum`
 _TURN = 0.05  # seconds to wait for gloo at a time
-_abandoned: list[Any] = []  # groups with an operation under way: to free one would mean to wait for it
+_abandoned: list[Any] = []  # groups with an operation in progress: to free one would mean to wait for it
 _SPINS = 100  # looks at the barrier before the core is offered to others
 
 
 class GroupBroken(Exception):
-    """A member of the group is gone; what was under way has to be done again."""
+    """A member of the group is gone; what was in progress has to be done again."""
 
 
 @dataclass
@@ -86,7 +86,7 @@ class SharedMemoryGroup:
             total = self._small[0, : len(piece)].clone()
             for rank in range(1, self.size):
                 total += self._small[rank, : len(piece)]
-            self.barrier()  # nobody may write again before all have read
+            self.barrier()  # no process may write again before all have read
             pieces.append(total)
         return torch.cat(pieces).view_as(values)
 

@@ -1,4 +1,4 @@
-"""Rollouts on their way from actors to learners: slots in shared memory, and a book of who may touch which.
+"""Rollouts from actors to learners: slots in shared memory, and the record of which process may use which slot.
 
 A slot is room for one rollout. It is handed to one actor at a time, as a numbered ticket; the actor fills it and says
 so; an update learns from the oldest full ones; then their slots are free again. Only tickets travel between processes.
@@ -29,7 +29,7 @@ _ALIGNED = 64  # bytes of a cache line: every tensor begins on one
 class SlotBook:
     """Who has which slot. No ticket is handed out that is `num_slots` ahead of the oldest one that is not filled yet.
 
-    So while one rollout is under way, no more than 2 · (num_slots − 1) others can be learned from.
+    So while one rollout is in progress, no more than 2 · (num_slots − 1) others can be learned from.
     """
 
     def __init__(self, num_slots: int, per_update: int):

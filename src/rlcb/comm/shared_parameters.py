@@ -93,7 +93,7 @@ class SharedParameters:
 
     def apply(self, optimizer: Optimizer) -> None:
         """Move the shared weights by this worker's gradient and copy what all have made of them."""
-        self._applied[self.worker] += 1  # before it is done, so that nobody who goes on after a crash does it again
+        self._applied[self.worker] += 1  # before it is done, so that it is not done again after a crash
         optimizer.step()
         self.refresh()
 

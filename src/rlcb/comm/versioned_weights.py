@@ -18,7 +18,7 @@ _HEADER = 24  # int64
 
 
 class VersionedWeights:
-    """Two buffers: publication n goes into buffer n mod 2, so the last whole one and the one under way never share."""
+    """Two buffers: publication n goes into buffer n mod 2, so the last whole one and the next never share."""
 
     def __init__(self, descriptor: int, length: int):
         memory = mapped(descriptor, 8 * _HEADER + 2 * 4 * length)
@@ -55,7 +55,7 @@ class VersionedWeights:
                 return version
 
     def read_version(self, version: int) -> Tensor:
-        """A copy of this version, which must be one of the last two; nobody may be publishing."""
+        """A copy of this version, which must be one of the last two; no process may be publishing."""
         return self._buffers[self._number_of(version) % 2].clone()
 
     def roll_back(self, version: int) -> Tensor:

@@ -15,7 +15,7 @@ def print_configs(name: str | None) -> int:
     if name not in known:
         close = difflib.get_close_matches(name, known, 1)
         hint = f"did you mean {close[0]}?" if close else f"valid: {', '.join(known)}"
-        raise UsageError(f"{name!r} is no configuration or suite of the package; {hint}")
+        raise UsageError(f"{name!r} is not a built-in configuration or suite; {hint}")
     print(text_of(known[name]), end="")
     return 0
 
@@ -28,6 +28,6 @@ def _print_list() -> None:
         for name, file in files.items():
             print(f"  {name:<{width}}  {description_of(file)}")
         print()
-    print("Without --config a run takes <algorithm>_<mode>. To change one: rlcb configs NAME > mine.yaml, edit it,")
-    print("and give --config mine.yaml, or --suite mine.yaml.")
+    print("Without --config, a run uses <algorithm>_<mode>. To change one: rlcb configs NAME > mine.yaml, edit it,")
+    print("and pass --config mine.yaml or --suite mine.yaml.")
     print(f"Files: {folder()}")

@@ -54,7 +54,7 @@ def add_keys(
             group.add_argument(flag_of(key), dest=key, metavar=metavar_of(field), help=text, **form)
             for name, meant in (aliases or {}).items():
                 if meant == key:
-                    same = f"the same as {flag_of(key)}"
+                    same = f"alias of {flag_of(key)}"
                     group.add_argument(flag_of(name), dest=name, metavar=metavar_of(field), help=same)
 
 
@@ -86,12 +86,10 @@ def _text(key: str, description: str, algorithm: str | None, mode: str | None) -
 
     if key == "num_envs" and algorithm and "parallel" in ALGORITHMS[algorithm].modes:
         description = (
-            f"the same as {flag_of(_SHARE)}"
-            if mode == "parallel"
-            else f"{description}; with --mode parallel: per worker"
+            f"alias of {flag_of(_SHARE)}" if mode == "parallel" else f"{description}; with --mode parallel: per worker"
         )
     having = [] if algorithm else owners(key)
-    only = f" ({' and '.join(having)})" if having and len(having) < len(ALGORITHMS) else ""
+    only = f" ({', '.join(having)} only)" if having and len(having) < len(ALGORITHMS) else ""
     return f"{description}{only}".replace("%", "%%")
 
 
@@ -121,7 +119,7 @@ def _without_flags(algorithm: str, mode: str) -> "Config":
     try:
         return build_config(default_file(algorithm, mode), {}, mode=mode, algorithm=algorithm)
     except UsageError as problem:
-        note(f"{problem}; the defaults shown are those without this file")
+        note(f"{problem}; the defaults shown ignore this file")
         return build_config(None, {}, mode=mode, algorithm=algorithm)
 
 
@@ -156,7 +154,9 @@ def overrides_of(
     for name, key in aliases.items():
         meant = overrides.pop(name, None)
         if meant and overrides.setdefault(key, meant)[1] != meant[1]:
-            raise UsageError(f"{named(name)} and {named(key)} mean the same here and differ")
+            raise UsageError(
+                f"{named(name)} and {named(key)} are the same setting here and have different values; give one of them"
+            )
     return overrides
 
 
@@ -173,4 +173,4 @@ def _refuse_aliases(given: Iterable[str], algorithm: str | None, named: Callable
     for name in given:
         if algorithm and name in ALIASES and name not in ALGORITHMS[algorithm].aliases:
             owners = " and ".join(one for one, entry in ALGORITHMS.items() if name in entry.aliases)
-            raise UsageError(f"{named(name)}: is for {owners}; {algorithm} has {named(ALIASES[name])}")
+            raise UsageError(f"{named(name)} is a setting of {owners}; for {algorithm} use {named(ALIASES[name])}")

@@ -20,19 +20,23 @@ def evaluate_parser(prog: str = "rlcb evaluate", universal: bool = True) -> Pars
     parser = Parser(prog, summary_of("evaluate", prog))
     parser.usage = f"{prog} [--checkpoint PATH] [--num-episodes N] …"
     add = parser.add_argument_group("policy").add_argument
-    text = "a checkpoint file or a run's directory; default the newest below ./benchmarks"
+    text = "checkpoint file or run directory; default the newest checkpoint under ./benchmarks"
     add("--checkpoint", type=Path, metavar="PATH", help=text)
     if universal:
-        add("--algorithm", choices=tuple(ALGORITHMS), help="refuse checkpoints of another algorithm")
+        add("--algorithm", choices=tuple(ALGORITHMS), help="reject checkpoints of any other algorithm")
     add("--deterministic", action="store_true", help="take the most probable action instead of sampling")
     add = parser.add_argument_group("episodes").add_argument
-    add("--env", metavar="ENV", help="another environment of the same shape; default the one trained in")
-    text = "a module of yours that the run needs, with its environment or network; can be given several times"
+    add(
+        "--env",
+        metavar="ENV",
+        help="another environment with the same observation and action spaces; default the training environment",
+    )
+    text = "your module that defines the environment or network of the run; may be repeated"
     add("--import", dest="imports", action="append", default=[], metavar="MODULE", help=text)
     levels = ("train", "unseen", "both")
-    add("--levels", choices=levels, default="train", help="Procgen: levels of the training, unseen ones, or both")
+    add("--levels", choices=levels, default="train", help="Procgen: training levels, unseen levels, or both")
     add("--num-episodes", type=whole(1, 10**6), default=100, metavar="N", help="number of episodes")
-    text = "environments stepped in parallel; default up to 128 with equal shares of the episodes"
+    text = "environments stepped in parallel; default up to 128, each with the same number of episodes"
     add("--num-envs", type=whole(1, 4096), metavar="N", help=text)
     text = "random seed of levels and actions"
     add("--seed", type=whole(0, _MOST_SEED), default=DEFAULT_SEED, metavar="N", help=text)
@@ -41,10 +45,10 @@ def evaluate_parser(prog: str = "rlcb evaluate", universal: bool = True) -> Pars
     text = "CPU threads; default chosen for this machine's cores"
     add("--num-threads", type=whole(1, 1024), metavar="N", help=text)
     add = parser.add_argument_group("output").add_argument
-    text = "JSON file of the results; default <checkpoint>_evaluation.json beside the checkpoint"
+    text = "JSON file for the results; default <checkpoint>_evaluation.json next to the checkpoint"
     add("--output", type=Path, metavar="FILE", help=text)
-    add("--video", type=Path, metavar="FILE", help="also record some episodes: FILE.mp4 or FILE.gif")
-    add("--render", action="store_true", help="first show some episodes in a window, where there is a display")
+    add("--video", type=Path, metavar="FILE", help="record some episodes as well: FILE.mp4 or FILE.gif")
+    add("--render", action="store_true", help="first show some episodes in a window (needs a display)")
     return parser
 
 
@@ -53,17 +57,17 @@ def compare_parser() -> Parser:
     parser = Parser("rlcb compare", summary_of("compare"))
     parser.usage = "rlcb compare RUN … [--output DIR] [--watch [SECONDS]] [--reward-threshold X] [--seed N]"
     add = parser.add_argument_group("runs").add_argument
-    add("paths", nargs="+", type=Path, metavar="RUN", help="a run's directory, or a folder with runs below it")
+    add("paths", nargs="+", type=Path, metavar="RUN", help="run directory, or a directory that contains runs")
     add = parser.add_argument_group("analysis").add_argument
-    text = "mean reward for time and steps to reach it; default 80 %% of the way from untrained to the best"
+    text = (
+        "mean reward used for time-to-threshold and steps-to-threshold; default 80 %% of the way from untrained to best"
+    )
     add("--reward-threshold", dest="threshold", type=finite, metavar="X", help=text)
     add("--seed", type=whole(0, _MOST_SEED), default=0, metavar="N", help="random seed of the bootstrap")
     add = parser.add_argument_group("output").add_argument
     default = Path("benchmarks") / "comparison"
-    add("--output", type=Path, metavar="DIR", default=default, help="where reports, pictures and tables are written")
-    text = (
-        "while runs are under way keep the page current: look every 30 seconds, or the given number, until all are done"
-    )
+    add("--output", type=Path, metavar="DIR", default=default, help="directory for the report, plots and tables")
+    text = "update the report every SECONDS (30 if not given) until all runs have finished"
     add("--watch", nargs="?", type=positive(86400), const=30.0, metavar="SECONDS", help=text)
     return parser
 
@@ -72,26 +76,26 @@ def import_parser() -> Parser:
     """`rlcb import LOG …`."""
     parser = Parser("rlcb import", summary_of("import"))
     parser.usage = "rlcb import LOG … [--name NAME] [--algorithm NAME] [--game ENV] [--seed N] [--output DIR]"
-    parser.epilog = "What is not given is taken from the files and the names of their folders, and printed."
+    parser.epilog = "Labels that are not given are inferred from the logs and directory names, and printed."
     add = parser.add_argument_group("logs").add_argument
-    text = "a folder with monitor.csv, TensorBoard events, progress.csv or result.json in it or below, or such a file"
+    text = "monitor.csv, TensorBoard events, progress.csv or result.json, or a directory that contains such files"
     add("paths", nargs="+", type=Path, metavar="LOG", help=text)
-    text = "read this where a folder has several; default the first of them that is there"
+    text = "log to read if a directory has several; default the first found, in this order"
     add("--format", dest="wanted", choices=("monitor", "progress", "tensorboard"), help=text)
-    text = "YAML file that says which tag or column is the reward; see docs/import.md"
+    text = "YAML file that names the tag or column of the reward; see docs/import.md"
     add("--mapping", type=Path, metavar="FILE", help=text)
     add = parser.add_argument_group("labels").add_argument
-    add("--name", type=words, metavar="NAME", help="what tables and legends call it; default program and algorithm")
-    add("--algorithm", type=words, metavar="NAME", help="the algorithm")
-    add("--game", type=words, metavar="ENV", help="the environment, a Procgen game or a Gymnasium id")
-    add("--seed", type=whole(0, 2**53), metavar="N", help="the random seed, where one run is imported")
+    add("--name", type=words, metavar="NAME", help="label in tables and legends; default program and algorithm")
+    add("--algorithm", type=words, metavar="NAME", help="algorithm")
+    add("--game", type=words, metavar="ENV", help="environment: a Procgen game or a Gymnasium id")
+    add("--seed", type=whole(0, 2**53), metavar="N", help="random seed, if a single run is imported")
     modes = tuple(dict.fromkeys(mode for game in GAMES for mode in find(game)[0].distribution_modes(game)))
-    add("--distribution-mode", choices=modes, help="Procgen: the levels that it was trained on; default unknown")
-    add("--num-levels", type=whole(0, 2**31 - 1), metavar="N", help="Procgen: their number, 0 for all")
-    add("--start-level", type=whole(0, 2**31 - 1), metavar="N", help="Procgen: the first of them")
+    add("--distribution-mode", choices=modes, help="Procgen: difficulty of the training levels; default unknown")
+    add("--num-levels", type=whole(0, 2**31 - 1), metavar="N", help="Procgen: number of training levels; 0: unlimited")
+    add("--start-level", type=whole(0, 2**31 - 1), metavar="N", help="Procgen: first training level")
     add = parser.add_argument_group("output").add_argument
     default = Path("benchmarks") / "external"
-    text = "where runs are written, each as ENV/NAME/seed_N"
+    text = "directory for the imported runs, each as ENV/NAME/seed_N"
     add("--output", type=Path, metavar="DIR", default=default, help=text)
     return parser
 
@@ -106,26 +110,26 @@ def words(text: str) -> str:
 def status_parser() -> Parser:
     """`rlcb status [DIR]`."""
     parser = Parser("rlcb status", summary_of("status"))
-    parser.epilog = "Of each run: state, progress, speed and reward."
+    parser.epilog = "Shows the state, progress, speed and reward of each run."
     parser.usage = "rlcb status [DIR] [--watch [SECONDS]] [--json]"
     add = parser.add_argument_group("runs").add_argument
-    add("folder", nargs="?", type=Path, metavar="DIR", default=Path("benchmarks"), help="where to look")
+    add("folder", nargs="?", type=Path, metavar="DIR", default=Path("benchmarks"), help="directory to search")
     add = parser.add_argument_group("output").add_argument
-    text = "repeat until Ctrl-C, every 2 seconds or the given number"
+    text = "refresh every SECONDS (2 if not given) until Ctrl-C"
     add("--watch", nargs="?", type=positive(86400), const=2.0, metavar="SECONDS", help=text)
-    add("--json", dest="as_json", action="store_true", help="one line of JSON instead of a table")
+    add("--json", dest="as_json", action="store_true", help="print one line of JSON instead of a table")
     return parser
 
 
 def compare_script_parser(prog: str) -> Parser:
     """`compare_results.py`: a sequential and a parallel run side by side."""
-    parser = Parser(prog, "Compare a sequential and a parallel run; either may be left out.")
+    parser = Parser(prog, "Compare a sequential and a parallel run; either may be omitted.")
     add = parser.add_argument_group("runs").add_argument
-    add("--sequential", metavar="DIR", help="the sequential run's directory")
-    add("--parallel", metavar="DIR", help="the parallel run's directory")
-    add("--newest", type=Path, metavar="DIR", help="take the newest below DIR of what is not named")
+    add("--sequential", metavar="DIR", help="directory of the sequential run")
+    add("--parallel", metavar="DIR", help="directory of the parallel run")
+    add("--newest", type=Path, metavar="DIR", help="use the newest run under DIR for each one that is not given")
     add = parser.add_argument_group("output").add_argument
-    text = "the picture, .png, .svg or .pdf; comparison_report.txt is written beside it"
+    text = "plot file: .png, .svg or .pdf; comparison_report.txt is written next to it"
     add("--output", type=Path, metavar="FILE", default=Path("comparison.png"), help=text)
     return parser
 
@@ -134,7 +138,7 @@ def configs_parser() -> Parser:
     """`rlcb configs [NAME]`."""
     parser = Parser("rlcb configs", summary_of("configs"))
     parser.usage = "rlcb configs [NAME]"
-    text = "print this configuration or suite; default: list all"
+    text = "configuration or suite to print; default: list all"
     parser.add_argument_group("file").add_argument("name", nargs="?", metavar="NAME", help=text)
     return parser
 
@@ -152,7 +156,8 @@ def completion_parser() -> Parser:
         "fish: rlcb completion fish > ~/.config/fish/completions/rlcb.fish",
     )
     parser = Parser(
-        "rlcb completion", "\n".join((summary_of("completion"), "", "to keep it:", *(f"  {line}" for line in install)))
+        "rlcb completion",
+        "\n".join((summary_of("completion"), "", "to enable it permanently:", *(f"  {line}" for line in install))),
     )
-    parser.add_argument_group("shell").add_argument("shell", choices=SHELLS, help="the shell that reads the script")
+    parser.add_argument_group("shell").add_argument("shell", choices=SHELLS, help="your shell")
     return parser

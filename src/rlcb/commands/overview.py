@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rlcb.flags import Parser
 
-_PACKAGES = ("torch", "numpy", "gymnasium", "procgen-mirror", "ray")
+_PACKAGES = ("torch", "numpy", "gymnasium", "procgen-mirror", "ale-py", "ray")
 
 
 @dataclass(frozen=True)
@@ -21,36 +21,36 @@ class Verb:
 
 VERBS = {
     "train": Verb(
-        "train", "train an algorithm for a time or a number of steps", "rlcb train ppo --env coinrun --duration 1h"
+        "train", "train one algorithm for a given time or number of steps", "rlcb train ppo --env coinrun --duration 1h"
     ),
     "benchmark": Verb(
-        "train", "train algorithms × modes × seeds × games, evaluate each run, write a report",
+        "train", "run a suite: train algorithms × modes × seeds × games, evaluate each run, write a report",
         "rlcb benchmark --algorithms ppo impala --seeds 1 2 3 --duration 30m",
     ),
-    "tune": Verb("train", "find the fastest division into workers and threads on this machine", "rlcb tune ppo"),
+    "tune": Verb("train", "find the fastest number of workers, learners and threads for this machine", "rlcb tune ppo"),
     "evaluate": Verb(
-        "measure", "play episodes with a trained policy and report the rewards",
+        "measure", "run episodes with a trained policy and report the rewards",
         "rlcb evaluate --checkpoint benchmarks/sequential --levels both",
     ),
     "limits": Verb(
-        "measure", "measure environments, acting and learning alone: the FPS this machine could reach",
+        "measure", "measure the maximum speed of environments, acting and learning on this machine",
         "rlcb limits ppo --mode parallel",
     ),
-    "status": Verb("look", "show what every run below a folder is doing", "rlcb status --watch"),
+    "status": Verb("inspect", "show the state and progress of all runs in a directory", "rlcb status --watch"),
     "compare": Verb(
-        "look", "compare runs: metrics over seeds, tests of pairs, a verdict",
+        "inspect", "compare runs: metrics across seeds, pairwise tests, a recommendation",
         "rlcb compare benchmarks/sequential benchmarks/parallel",
     ),
     "configs": Verb(
-        "look", "list the configurations and suites of the package, or print one", "rlcb configs ppo_paper > mine.yaml"
+        "inspect", "list the built-in configurations and suites, or print one", "rlcb configs ppo_paper > mine.yaml"
     ),
     "import": Verb(
-        "look", "read runs of Stable-Baselines3, CleanRL, RLlib or any TensorBoard log, to compare with",
+        "inspect", "import runs of Stable-Baselines3, CleanRL, RLlib or any TensorBoard log for comparison",
         "rlcb import sb3_logs --game CartPole-v1",
     ),
-    "doctor": Verb("check", "check the installation: what is there, what is missing, how to get it", "rlcb doctor"),
+    "doctor": Verb("setup", "check the installation and say how to install what is missing", "rlcb doctor"),
     "completion": Verb(
-        "check", "print a script that completes commands in bash, zsh or fish", 'eval "$(rlcb completion bash)"'
+        "setup", "print a shell completion script for bash, zsh or fish", 'eval "$(rlcb completion bash)"'
     ),
 }  # fmt: skip
 
@@ -73,7 +73,7 @@ class _Version(argparse.Action):
 def overview() -> Parser:
     """The parser of `rlcb VERB`, whose help lists the verbs in groups."""
     what = "Train, time and compare reinforcement-learning algorithms on Procgen and Gymnasium environments."
-    parser = Parser("rlcb", f"{what}\n`rlcb VERB --help` says more about a verb.", add_help=False)
+    parser = Parser("rlcb", f"{what}\n`rlcb VERB --help` describes a verb and its options.", add_help=False)
     parser.usage = "rlcb VERB …"
     parser.add_argument("verb", choices=tuple(VERBS), metavar="VERB", help=argparse.SUPPRESS)
     for title in dict.fromkeys(verb.group for verb in VERBS.values()):
@@ -83,7 +83,7 @@ def overview() -> Parser:
         parser.add_argument_group(title, "\n".join(lines))
     options = parser.add_argument_group("options")
     options.add_argument("-h", "--help", action="help", help="show this help and exit")
-    options.add_argument("--version", action=_Version, nargs=0, help="show versions and places and exit")
+    options.add_argument("--version", action=_Version, nargs=0, help="show versions and installation paths and exit")
     return parser
 
 

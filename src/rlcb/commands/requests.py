@@ -2,7 +2,6 @@
 
 import argparse
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlcb.commands.keys import overrides_of, permit_named
@@ -13,7 +12,7 @@ from rlcb.flags import flag_of
 if TYPE_CHECKING:  # quick_test.py runs without pydantic
     from rlcb.run.request import Request
 
-AUTO = Path("auto")  # of --resume; a directory of that name is ./auto
+AUTO = "auto"  # of --resume; a directory of that name is ./auto
 OnUpdate = Callable[[dict[str, Any]], object]
 
 
@@ -25,9 +24,9 @@ def train_request(
 ) -> "Request":
     """What `rlcb train` is asked for; `named`: what messages call a key."""
     if arguments.algorithm is None and arguments.resume in (None, AUTO):
-        raise UsageError(f"say which algorithm: {', '.join(ALGORITHMS)}")
+        raise UsageError(f"no algorithm given; choose one of {', '.join(ALGORITHMS)}")
     if arguments.duration_hours is not None and arguments.total_timesteps is not None:
-        raise UsageError(f"{named('duration_hours')} and {named('total_timesteps')} exclude each other")
+        raise UsageError(f"{named('duration_hours')} and {named('total_timesteps')} cannot be used together")
     mode = arguments.mode or (ALGORITHMS[arguments.algorithm].modes[0] if arguments.resume is None else None)
     return request_of(prog, arguments, arguments.algorithm, mode, named, on_update)
 

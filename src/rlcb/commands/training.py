@@ -14,6 +14,7 @@ from rlcb.commands.keys import (
     peek,
 )
 from rlcb.commands.overview import summary_of
+from rlcb.commands.requests import AUTO
 from rlcb.config.named import find_config, find_suite
 from rlcb.config.registry import ALGORITHMS, DEFAULT_ALGORITHM, MODES, RESUMABLE_KEYS
 from rlcb.flags import Parser, file_or_name, flag_of, positive, whole, whole_or_auto
@@ -38,7 +39,9 @@ def train_parser(argv: Sequence[str]) -> Parser:
         parser = Parser("rlcb train", f"{what}{example}", defaults_of(algorithm, mode))
     parser.usage = f"rlcb train {algorithm or 'ALGORITHM'} [--mode MODE] [--duration HOURS | --total-timesteps N] …"
     run = parser.add_argument_group("run")
-    run.add_argument("algorithm", choices=tuple(ALGORITHMS), nargs="?", help="algorithm; not needed with --resume")
+    run.add_argument(
+        "algorithm", choices=tuple(ALGORITHMS), nargs="?", help="algorithm to train; optional with --resume DIR"
+    )
     _add_mode(run.add_argument, algorithm)
     _add_common(run.add_argument, output)
     if algorithm:
@@ -46,8 +49,8 @@ def train_parser(argv: Sequence[str]) -> Parser:
         parser.epilog = _where_defaults_are(algorithm, mode or "")
     else:
         add_keys(parser, RESUMABLE_KEYS)
-        parser.epilog = "Listed are the settings that can change when a run is resumed; the default is the run's own.\n"
-        parser.epilog += "`rlcb train ALGORITHM --help` lists all settings of an algorithm with their defaults."
+        parser.epilog = "These settings can be changed when a run is resumed; by default the run keeps its own.\n"
+        parser.epilog += "`rlcb train ALGORITHM --help` lists every setting of an algorithm with its default."
     hide_keys(parser, ALIASES)
     return parser
 
@@ -58,7 +61,7 @@ def script_parser(prog: str, algorithm: str, mode: str, timed: bool) -> Parser:
 
     what = "for a fixed time" if timed else "for a fixed number of steps"
     defaults = defaults_of(algorithm, mode)
-    required = {"duration_hours": "none: required without --resume"} if timed else {}
+    required = {"duration_hours": "none; required unless --resume is given"} if timed else {}
     parser = Parser(prog, f"Train {algorithm.upper()} ({mode}) {what}.", lambda: {**defaults(), **required})
     parser.usage = f"{prog} {'--duration HOURS ' if timed else ''}[options]"
     _add_common(parser.add_argument_group("run").add_argument, f"./{default_output(algorithm, mode)}")
@@ -84,8 +87,10 @@ def limits_parser(argv: Sequence[str]) -> Parser:
     _add_algorithm(group.add_argument)
     _add_mode(group.add_argument, algorithm)
     _add_config(group.add_argument)
-    group.add_argument("--rounds", type=whole(1, 1000), default=ROUNDS, metavar="N", help="number of measurements")
-    text = "length of each part of a measurement"
+    group.add_argument(
+        "--rounds", type=whole(1, 1000), default=ROUNDS, metavar="N", help="repetitions of each measurement"
+    )
+    text = "length of each measurement"
     group.add_argument("--seconds", type=positive(600), default=SECONDS, metavar="SECONDS", help=text)
     _add_accept_disturbed(group.add_argument)
     add_keys(parser, _keys_of(algorithm), algorithm, mode, _aliases(algorithm))
@@ -101,12 +106,12 @@ def tune_parser() -> Parser:
     group = parser.add_argument_group("what to tune")
     _add_algorithm(group.add_argument)
     _add_config(group.add_argument, "<algorithm>_parallel")
-    group.add_argument("--updates", type=whole(1, 1000), default=2, metavar="N", help="updates timed per trial")
+    group.add_argument("--updates", type=whole(1, 1000), default=2, metavar="N", help="updates measured per candidate")
     output = Path("config/tuned.yaml")
-    group.add_argument("--output", type=Path, metavar="FILE", default=output, help="where the settings are written")
+    group.add_argument("--output", type=Path, metavar="FILE", default=output, help="file for the fastest settings")
     _add_accept_disturbed(group.add_argument)
     add_keys(parser, ("name", "imports"))
-    parser.epilog = f"Without {flag_of('name')} the environment is the config file's."
+    parser.epilog = f"Without {flag_of('name')}, the environment of the configuration is used."
     return parser
 
 
@@ -120,15 +125,15 @@ def benchmark_parser() -> Parser:
     parser = Parser("rlcb benchmark", summary_of("benchmark"))
     parser.usage = "rlcb benchmark [--suite NAME|FILE] [--duration HOURS | --total-timesteps N] …"
     group = parser.add_argument_group("run")
-    text = "a suite that `rlcb configs` lists, or a YAML file with a suite's settings as keys"
+    text = "name of a built-in suite (see `rlcb configs`) or path of a YAML file"
     group.add_argument("--suite", type=file_or_name(find_suite), metavar="NAME|FILE", help=text)
     default = Path("benchmarks") / "suite"
-    text = "where all results are kept; a suite that is there already is continued"
+    text = "directory for all results; a suite that already exists there is resumed"
     group.add_argument("--output-dir", type=Path, metavar="DIR", default=default, help=text)
-    text = "runs that train at the same time; auto: as many as the cores allow; default auto, for timed runs 1, "
-    text += "with --cluster as many as fit"
+    text = "number of concurrent runs; auto: as many as the cores allow; default auto, 1 for timed runs, "
+    text += "as many as fit with --cluster"
     group.add_argument("--jobs", type=whole_or_auto(1, MOST_JOBS), metavar="N|auto", help=text)
-    text = "repeat finished runs that other programs disturbed; their earlier results are kept in DIR/…/seed_N.1"
+    text = "repeat finished runs that were disturbed by other programs; the earlier results are kept in DIR/…/seed_N.1"
     group.add_argument("--repeat-disturbed", action="store_true", help=text)
     _add_dry_run(group.add_argument)
     group = parser.add_argument_group("suite (also keys of the suite file)")
@@ -139,15 +144,15 @@ def benchmark_parser() -> Parser:
             if field.default not in (None, {}):
                 usual[key] = " ".join(map(str, field.default)) if several else f"{field.default:g}"
             text = field.description or ""
-            text = "names of the suite file's variants to run; default all" if key == "variants" else text
+            text = "variants of the suite file to run; default all" if key == "variants" else text
             metavar, many = extra(field, "metavar") or metavar_of(field), "+" if several else None
             group.add_argument(flag_of(key), dest=key, nargs=many, metavar=metavar, help=text)
     parser.defaults = lambda: usual
     add_keys(parser, PASSED_ON)
     parser.epilog = (
-        "Settings of an algorithm apply to all runs that have them; without a flag each run takes the default of its\n"
-        "algorithm and mode (rlcb train ALGORITHM --mode MODE --help). --num-envs counts all environments of a run.\n"
-        "Exit code 1: a run, an evaluation or the report failed, everything else is done; start again to retry."
+        "A setting applies to every run whose algorithm has it; without a flag each run uses the default of its\n"
+        "algorithm and mode (see rlcb train ALGORITHM --mode MODE --help). --num-envs is the total of a run.\n"
+        "Exit code 1: a run, an evaluation or the report failed and the rest is complete; repeat the command to retry."
     )
     return parser
 
@@ -173,43 +178,46 @@ def _where_defaults_are(algorithm: str, mode: str) -> str:
     from rlcb.config.named import default_file
 
     file = default_file(algorithm, mode)
-    source = f"{file}" if file else "the program"
-    return (
-        f"Defaults are those of {source}.\nFlags take precedence over the config file, and the file over the program."
-    )
+    source = f"those of {file}" if file else "built in"
+    order = "Flags override the configuration file, and the file overrides the built-in defaults."
+    return f"The defaults shown are {source}.\n{order}"
 
 
 def _add_algorithm(add: _Add) -> None:
-    add("algorithm", choices=tuple(ALGORITHMS), nargs="?", default=DEFAULT_ALGORITHM, help="algorithm")
+    add("algorithm", choices=tuple(ALGORITHMS), nargs="?", default=DEFAULT_ALGORITHM, help="algorithm to use")
 
 
 def _add_mode(add: _Add, algorithm: str | None) -> None:
-    usual = (
-        f"default {ALGORITHMS[algorithm].modes[0]}" if algorithm else "default sequential where the algorithm has it"
-    )
-    add("--mode", choices=MODES, help=f"one process, or several that share the work; {usual}")
+    others = [name for name, entry in ALGORITHMS.items() if entry.modes[0] != MODES[0]]
+    usual = ALGORITHMS[algorithm].modes[0] if algorithm else f"{MODES[0]}, {MODES[1]} for {' and '.join(others)}"
+    add("--mode", choices=MODES, help=f"a single process or several worker processes; default {usual}")
 
 
 def _add_config(add: _Add, usual: str = "<algorithm>_<mode>") -> None:
-    text = f"settings: a name that `rlcb configs` lists, or a YAML file; default {usual}"
+    text = f"name of a built-in configuration (see `rlcb configs`) or path of a YAML file; default {usual}"
     add("--config", type=file_or_name(find_config), metavar="NAME|FILE", help=text)
 
 
 def _add_common(add: _Add, output_dir: str) -> None:
     _add_config(add)
-    add("--output-dir", type=Path, metavar="DIR", help=f"where the run is kept; default {output_dir}")
+    add("--output-dir", type=Path, metavar="DIR", help=f"directory of the run; default {output_dir}")
     add(
         "--resume",
-        type=Path,
+        type=_run_or_auto,
         metavar="DIR|auto",
-        help="resume the run in DIR; auto: the one in --output-dir, or start it there",
+        help="resume the run in DIR; auto: resume the run in --output-dir if there is one, otherwise start it",
     )
     _add_dry_run(add)
 
 
+def _run_or_auto(text: str) -> Path | str:
+    """Reads the word auto, or a directory; ./auto is a directory."""
+    return text if text == AUTO else Path(text)
+
+
 def _add_dry_run(add: _Add) -> None:
-    add("--dry-run", action="store_true", help="check everything, print what would be done, and do nothing")
+    add("--dry-run", action="store_true", help="check all settings, print what would be done, and exit")
 
 
 def _add_accept_disturbed(add: _Add) -> None:
-    add("--accept-disturbed", action="store_true", help="use measurements even if other programs disturbed them")
+    add("--accept-disturbed", action="store_true", help="accept measurements that other programs disturbed")

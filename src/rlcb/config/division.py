@@ -37,7 +37,7 @@ def divided_evenly(config: Config, source: Sources) -> Config:
     workers, each, total = config.parallel.num_workers, config.parallel.num_envs_per_worker, config.env.num_envs
     if workers == "auto":
         if each is not None and "num_envs_per_worker" in source:
-            raise source.error("num_envs_per_worker", "with num_workers auto give the total instead, env.num_envs")
+            raise source.error("num_envs_per_worker", "with num_workers auto, give the total instead: env.num_envs")
         return config
     if each is None:
         if source.total_is_kept:
@@ -45,7 +45,7 @@ def divided_evenly(config: Config, source: Sources) -> Config:
             config = config.changed("parallel", num_workers=workers)
         if total % workers:
             below, above = total - total % workers, total + workers - total % workers
-            near = f"{below or workers} or {above} would do"
+            near = f"{below or workers} or {above} would work"
             raise source.error("num_workers", f"{workers} workers cannot share {total} environments evenly; {near}")
         each = total // workers
     elif "num_envs" in source and total != workers * each:
@@ -57,7 +57,7 @@ def divided_evenly(config: Config, source: Sources) -> Config:
     wanted, shared = config.minibatch_size, config.parallel_execution.shares_minibatches
     if shared and config.rollout_size % wanted == 0 and wanted % workers:
         near = _nearest(config.rollout_size, workers * max(wanted // workers, 1), unit=workers)
-        problem = f"{wanted} cannot be shared by {workers} workers evenly; near it {near} would do"
+        problem = f"{wanted} cannot be divided evenly among {workers} workers; nearest valid: {near}"
         raise source.error("batch_size", problem)
     return config
 
@@ -76,14 +76,14 @@ def division_note(config: Config, overrides: Given) -> str | None:
     workers, each, total = config.parallel.num_workers, config.parallel.num_envs_per_worker, config.env.num_envs
     noun = ALGORITHMS[config.algorithm].worker
     if wanted is None and gives_share(overrides):
-        return f"{overrides['num_envs_per_worker'][0]} {each}: {workers} {noun}s, {total} environments in all"
+        return f"{overrides['num_envs_per_worker'][0]} {each}: {workers} {noun}s, {total} environments in total"
     if not isinstance(wanted, int) or gives_share(overrides):
         return None
     if wanted == workers:
-        return f"{flag} {wanted}: the {total} environments stay, {each} for each {noun}"
+        return f"{flag} {wanted}: {total} environments in total, {each} per {noun}"
     shared = f"minibatches of {config.minibatch_size}"
     what = f"{total} environments" + (f" and {shared}" if config.parallel_execution.shares_minibatches else "")
-    return f"{flag} {wanted}: {what} do not divide among {wanted} {noun}s: {workers} × {each} environments instead"
+    return f"{flag} {wanted}: {what} do not divide evenly among {wanted} {noun}s; using {workers} × {each} environments"
 
 
 def _check_learners(config: Config, actors: int, source: Sources) -> None:
@@ -92,9 +92,9 @@ def _check_learners(config: Config, actors: int, source: Sources) -> None:
     if unrolls and parallel.num_learners and unrolls % parallel.num_learners:
         near = _nearest(unrolls, min(parallel.num_learners, unrolls))
         problem = f"{parallel.num_learners} learners cannot share the {unrolls} environments of a minibatch evenly"
-        raise source.error("num_learners", f"{problem}; {near} would do")
+        raise source.error("num_learners", f"{problem}; valid: {near}")
     if parallel.num_slots is not None and parallel.num_slots < actors:
-        problem = f"{parallel.num_slots} slots do not hold the rollouts of {actors} actors that an update learns from"
+        problem = f"{parallel.num_slots} slots cannot hold the rollouts of {actors} actors that one update needs"
         raise source.error("num_slots", f"{problem}; must be at least {actors}")
 
 
@@ -102,7 +102,7 @@ def check_batches(config: Config, source: Sources) -> None:
     """A rollout has a size that fits, divides into minibatches and is not longer than the run."""
     entry, training, size = ALGORITHMS[config.algorithm], config.training, config.rollout_size
     if size > _MOST_STEPS:
-        raise source.error("num_envs", f"num_envs × n_steps is {size}; at most {_MOST_STEPS} fit a rollout")
+        raise source.error("num_envs", f"num_envs × n_steps is {size}; a rollout has at most {_MOST_STEPS} steps")
     batch = size if entry.whole_rollout else training.batch_size
     unit = training.n_steps if entry.whole_unrolls else 1
     if batch < size and (size % batch or batch % unit):

@@ -40,7 +40,7 @@ def placed(config: Config) -> Config:
 
 
 def most_actors(config: Config, cores: int, beside_learner: bool = True) -> int:
-    """How many actors so many cores can have, or a GPU; `beside_learner`: one on a GPU keeps one of the cores busy."""
+    """How many actors this many cores can have, or a GPU; `beside_learner`: one on a GPU keeps one core busy."""
     if config.hardware.device != "cuda" or not config.parallel_execution.has_learners:
         return cores
     if acting_device(config) == "cuda":
@@ -52,7 +52,9 @@ def refuse_misplaced(config: Config) -> None:
     """Refuse actors and learners that the devices do not allow; `device: auto` is not decided yet."""
     device, learners = config.hardware.device, config.parallel.num_learners
     if device == "cuda" and learners is not None and learners > 1:
-        raise UsageError(f"--device cuda: one learner uses the GPU, num_learners is {learners}; use --num-learners 1")
+        raise UsageError(
+            f"--device cuda: only one learner can use the GPU, but num_learners is {learners}; use --num-learners 1"
+        )
     if device == "cpu" and config.parallel.actor_device == "cuda":
         raise UsageError("--actor-device cuda: the learner is on the CPU; use --device cuda or --actor-device cpu")
 

@@ -20,4 +20,4 @@ def owners(key: str) -> list[str]:
 
 def not_of(algorithm: str, key: str) -> str:
     """That a key is not this algorithm's but others', in words."""
-    return f"{algorithm} has no such setting; it is for {' and '.join(owners(key))}"
+    return f"{algorithm} has no such setting; it belongs to {' and '.join(owners(key))}"

@@ -9,14 +9,15 @@ from typing import Any
 from pydantic import ValidationError
 
 from rlcb.config.division import Given, Sources, check_batches, divided_evenly, gives_share
+from rlcb.config.environment import EnvConfig
 from rlcb.config.keys import not_of, owners
 from rlcb.config.named import base_of
 from rlcb.config.own_modules import imported, joined_imports, with_imports
 from rlcb.config.registry import ALGORITHMS, DEFAULT_ALGORITHM
-from rlcb.config.schema import Config, EnvConfig, fields
+from rlcb.config.schema import Config, fields
 from rlcb.config.values import allowed_values
 from rlcb.config.yaml_file import read_yaml
-from rlcb.envs.families import canonical_env_name, missing_mode
+from rlcb.envs.families import canonical_env_name, missing_mode, refused_key
 from rlcb.errors import UsageError
 
 _MOST_FILES = 4  # that are based on each other
@@ -78,7 +79,7 @@ def _files(path: Path) -> list[tuple[Path, dict[str, Any]]]:
         if base is None:
             return files
         if not isinstance(base, str) or Path(base).is_absolute():
-            valid = "a name that `rlcb configs` lists, or a file's path relative to this file"
+            valid = "the name of a built-in configuration (see `rlcb configs`) or a path relative to this file"
             raise UsageError(f"{path}: base: {base!r} is not valid; must be {valid}")
         above = base_of(path, base)
         if not os.path.isfile(above):  # unlike Path.is_file never raises
@@ -113,10 +114,10 @@ def _check_section(path: Path, section: str, keys: Any, algorithm: str, home: di
     sections = list(dict.fromkeys(home.values()))
     if section not in sections:
         owners = [name for name, entry in ALGORITHMS.items() if entry.section == section]
-        why = f"is for {' and '.join(owners)}, this is {algorithm}" if owners else "is unknown"
+        why = f"belongs to {' and '.join(owners)}, but this is {algorithm}" if owners else "is unknown"
         raise UsageError(f"{path}: section {section!r} {why}{meant(section, sections)}")
     if keys is not None and not isinstance(keys, dict):
-        raise UsageError(f"{path}: section {section!r} must hold 'key: value' lines")
+        raise UsageError(f"{path}: section {section!r} must contain 'key: value' lines")
 
 
 def _apply(given: Given, values: dict[str, Any], source: Sources) -> None:
@@ -173,9 +174,12 @@ def _checked(config: Config, source: Sources) -> Config:
         name = canonical_env_name(config.env.name)
     except UsageError as error:
         raise source.error("name", str(error)) from None
+    for key in source:
+        if problem := refused_key(name, key):
+            raise source.error(key, problem)
     if problem := missing_mode(config.env):
         raise source.error("distribution_mode", problem)
     if config.env.start_level + config.env.num_levels > _MOST_LEVELS:
-        raise source.error("start_level", f"start_level + num_levels must stay below {_MOST_LEVELS + 1}")
+        raise source.error("start_level", f"start_level + num_levels must be below {_MOST_LEVELS + 1}")
     check_batches(config, source)
     return config.changed("env", name=name)

@@ -54,7 +54,7 @@ def find_config(given: str) -> Path:
 
 def find_suite(given: str) -> Path:
     """The suite of a name, or the file at a path."""
-    other = "is a configuration; those are for --config"
+    other = "is a configuration, not a suite; use it with --config"
     return _find(given, "--suite", "suite", suites(), dict.fromkeys(configs(), other))
 
 
@@ -63,7 +63,7 @@ def _find(given: str, flag: str, what: str, known: Mapping[str, Path], elsewhere
     path = Path(given)
     if os.sep in given or path.suffix in (".yaml", ".yml"):
         if path.stem in known and not os.path.lexists(path):
-            raise UsageError(f"{given}: there is no such file here; the package has that {what}: {flag} {path.stem}")
+            raise UsageError(f"{given}: no such file; to use the built-in {what}: {flag} {path.stem}")
         return path
     if given in known:
         return shown(known[given])
@@ -72,8 +72,8 @@ def _find(given: str, flag: str, what: str, known: Mapping[str, Path], elsewhere
     if given in elsewhere:
         raise UsageError(f"{given}: {elsewhere[given]}")
     close = difflib.get_close_matches(given, known, 1)
-    hint = f"; did you mean {close[0]}?" if close else "; valid names are listed by: rlcb configs"
-    raise UsageError(f"{given!r} is neither a {what} of the package nor a file here{hint}")
+    hint = f"; did you mean {close[0]}?" if close else "; for valid names, see rlcb configs"
+    raise UsageError(f"{given!r} is neither a built-in {what} nor a file{hint}")
 
 
 def base_of(file: Path, base: str) -> Path:
@@ -90,7 +90,7 @@ def default_file(algorithm: str, mode: str) -> Path | None:
 
 @cache  # said once, however often the configuration is read
 def _note_unused(file: Path, used: Path) -> None:
-    note(f"{shown(file)} is not read without --config; settings are those of {shown(used)}")
+    note(f"{shown(file)} is not used without --config; using {shown(used)}")
 
 
 def note_unused(algorithm: str, mode: str) -> None:

@@ -25,11 +25,11 @@ def with_precision(config: Config, mode: str) -> Config:
     if disturbance.disturbed:
         speeds, disturbance = _measured(config, mode)
     if disturbance.disturbed:
-        say(f"Precision: {_SAFE}, as the measurement was disturbed: {disturbance.words}")
+        say(f"Precision: {_SAFE}, because the measurement was disturbed: {disturbance.words}")
         return config.changed("hardware", precision=_SAFE)
     faster = max(speeds, key=lambda name: speeds[name])
     words = ", ".join(f"{name} {speed:,.0f}" for name, speed in speeds.items())
-    say(f"Precision: {faster}, the faster one (samples learned from per second: {words})")
+    say(f"Precision: {faster}, the faster one (training samples per second: {words})")
     return config.changed("hardware", precision=faster)
 
 

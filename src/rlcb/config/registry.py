@@ -95,10 +95,13 @@ EXECUTIONS = {
 _DATA_PARALLEL = {"sequential": "sequential", "parallel": "data_parallel"}
 _A2C_TRAINING = {"n_steps": 16, "n_epochs": 1, "optimizer": "rmsprop", "rms_eps": 1e-5, "learning_rate": 7e-4}
 ALGORITHMS = {
-    "ppo": Entry("ppo", "ppo", _DATA_PARALLEL, "proximal policy optimization: clipped objective, several epochs"),
+    "ppo": Entry(
+        "ppo", "ppo", _DATA_PARALLEL, "proximal policy optimization: clipped objective, several epochs",
+        training={"learning_rate": 5e-4, "lr_schedule": "linear"},
+    ),
     "impala": Entry(
         "impala", "impala", {"sequential": "sequential", "parallel": "actor_learner"},
-        "off-policy actors and learners with V-trace",
+        "importance-weighted actor-learner: asynchronous actors, V-trace correction",
         training={"n_epochs": 3, "batch_size": 512, "optimizer": "rmsprop", "learning_rate": 8e-4,
                   "lr_schedule": "linear"},
         coefficients={"ent_coef": 0.003},
@@ -107,13 +110,14 @@ ALGORITHMS = {
         worker="actor", timed_lines=True, whole_unrolls=True,
     ),
     "a2c": Entry(
-        "a2c", "a2c", _DATA_PARALLEL, "advantage actor-critic, synchronous: one gradient step per short rollout",
+        "a2c", "a2c", _DATA_PARALLEL, "synchronous advantage actor-critic: one gradient step per short rollout",
         training=_A2C_TRAINING, coefficients={"ent_coef": 0.003},
         without=("batch_size", "n_epochs"), whole_rollout=True,
     ),
     "a3c": Entry(
         "a2c", "a2c", {"parallel": "async_gradients"},
-        "asynchronous advantage actor-critic: workers apply gradients without waiting", instead={"sequential": "a2c"},
+        "asynchronous advantage actor-critic: workers apply gradients without synchronisation",
+        instead={"sequential": "a2c"},
         # Each gradient is from one worker's steps alone, so there are more of them and each moves the weights less.
         training={**_A2C_TRAINING, "learning_rate": 3e-4},
         without=("batch_size", "n_epochs", "optimizer", "adam_eps"), whole_rollout=True,

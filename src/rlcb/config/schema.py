@@ -7,10 +7,12 @@ from pydantic import BaseModel, Field
 from pydantic.fields import FieldInfo
 
 from rlcb import networks
+from rlcb.config.environment import EnvConfig
 from rlcb.config.registry import ALGORITHMS, DEFAULT_ALGORITHM, EXECUTIONS, VARIANT_NAME, Execution
 from rlcb.config.section import Section, Whole, setting
 from rlcb.config.values import MOST_HOURS, Hours
 from rlcb.config.yaml_file import dump_yaml
+from rlcb.envs.families import keys_of_others
 from rlcb.envs.own_code import MODULE_NAME, module_of
 
 _OWN = f"^{MODULE_NAME}:[A-Za-z_]\\w*$"  # module:Class
@@ -20,23 +22,6 @@ else:
     _Network = Literal["auto", *networks.NAMES] | Annotated[str, Field(pattern=_OWN)]
 
 _Int = Annotated[int, Whole]
-
-
-class EnvConfig(Section):
-    """Which environment, how many copies of it, which levels."""
-
-    group: ClassVar[str] = "what to train on"
-    name: str = setting("procgen-coinrun-v0", "environment: a Procgen game (coinrun) or a Gymnasium id", metavar="ENV")
-    imports: list[Annotated[str, Field(pattern=f"^{MODULE_NAME}$")]] = setting(
-        [], "a module of yours to import, in every process; can be given several times", metavar="MODULE"
-    )
-    num_envs: _Int = setting(32, "number of environments stepped together", ge=1, le=16384)
-    seed: _Int = setting(42, "random seed", ge=0, le=2**31 - 1)
-    distribution_mode: Literal["easy", "hard", "extreme", "memory"] = setting(
-        "easy", "Procgen: difficulty of the levels"
-    )
-    num_levels: _Int = setting(200, "Procgen: number of training levels; 0: unlimited", ge=0, le=2**31 - 1)
-    start_level: _Int = setting(0, "Procgen: number of the first training level", ge=0, le=2**31 - 1)
 
 
 class ParallelConfig(Section):
@@ -50,35 +35,35 @@ class ParallelConfig(Section):
         None, "environments per worker; null: env.num_envs / num_workers", ge=1, le=16384
     )
     backend: Literal["shared_memory", "gloo"] = setting(
-        "shared_memory", "exchange gradients through shared memory (one machine) or gloo (sockets)"
+        "shared_memory", "all-reduce of gradients: shared memory (one machine) or gloo (sockets)"
     )
-    num_learners: _Int | None = setting(None, "learner processes; null: chosen for the cores", ge=1, le=1024)
+    num_learners: _Int | None = setting(None, "learner processes; null: chosen for this machine's cores", ge=1, le=1024)
     actor_device: Literal["cpu", "cuda", "auto"] = setting(
-        "auto", "device on which actors run the policy; auto: the learner's GPU if it has one and actors are few"
+        "auto", "device for actor inference; auto: the learner's GPU if it has one and there are few actors"
     )
     num_slots: _Int | None = setting(
-        None, "rollout buffers, which bound the policy lag; null: 2 per actor", ge=1, le=65536
+        None, "rollout buffers; their number bounds the policy lag; null: 2 per actor", ge=1, le=65536
     )
-    policy_update_frequency: _Int = setting(1, "learner updates between new weights for the actors", ge=1, le=10**6)
+    policy_update_frequency: _Int = setting(1, "learner updates between weight updates of the actors", ge=1, le=10**6)
     worker_timeout: float = setting(
-        60.0, "time without a heartbeat after which a worker is replaced", metavar="SECONDS", gt=0, le=86400
+        60.0, "replace a worker that sends no heartbeat for this long", metavar="SECONDS", gt=0, le=86400
     )
     cluster: str | None = setting(
         None, "train on a Ray cluster: host:port, auto or local; null: on this machine", metavar="ADDRESS"
     )
     min_workers: _Int = setting(
-        1, "cluster: minimum number of workers; with fewer the run is saved and stops", ge=1, le=1024
+        1, "cluster: minimum number of workers; with fewer, the run is saved and stops", ge=1, le=1024
     )
-    insecure: bool = setting(False, "cluster: allow one beyond this machine without an authentication token")
+    insecure: bool = setting(False, "cluster: allow a remote cluster without an authentication token")
 
 
 class TrainingConfig(Section):
     """How long, in what batches and with which network to learn."""
 
-    total_timesteps: _Int = setting(25_000_000, "environment steps to train for", group="length", ge=1, le=10**12)
+    total_timesteps: _Int = setting(25_000_000, "total environment steps", group="length", ge=1, le=10**12)
     duration_hours: Hours | None = setting(
         None,
-        "time to train for instead of steps: 1h, 30m, 90s or a number of hours",
+        "training time, instead of a number of steps: 1h, 30m, 90s or a number of hours",
         "HOURS",
         "length",
         gt=0,
@@ -87,7 +72,7 @@ class TrainingConfig(Section):
     n_steps: _Int = setting(128, "rollout length: steps of each environment per update", ge=1, le=65536)
     batch_size: _Int = setting(1024, "minibatch size in samples", ge=1, le=2**24)
     micro_batch_size: _Int | None = setting(
-        None, "gradient accumulation: samples per backward pass; null: a whole minibatch", ge=1, le=2**24
+        None, "gradient accumulation: samples per backward pass; null: the whole minibatch", ge=1, le=2**24
     )
     n_epochs: _Int = setting(4, "epochs over each rollout", ge=1, le=1000)
     optimizer: Literal["adam", "rmsprop"] = setting("adam", "optimizer")
@@ -95,23 +80,23 @@ class TrainingConfig(Section):
     lr_schedule: Literal["constant", "linear"] = setting(
         "constant", "learning rate schedule: constant, or linear decay to 0"
     )
-    adam_eps: float = setting(1e-5, "epsilon of Adam", gt=0, le=1)
-    rms_eps: float = setting(0.01, "epsilon of RMSProp, added after the square root", gt=0, le=10)
-    rms_decay: float = setting(0.99, "decay rate of RMSProp's mean squared gradient", ge=0, lt=1)
+    adam_eps: float = setting(1e-5, "Adam epsilon", gt=0, le=1)
+    rms_eps: float = setting(0.01, "RMSProp epsilon, added after the square root", gt=0, le=10)
+    rms_decay: float = setting(0.99, "RMSProp decay rate of the mean squared gradient", ge=0, lt=1)
     gamma: float = setting(0.999, "discount factor γ", ge=0, le=1)
     gae_lambda: float = setting(
-        0.95, "GAE lambda (V-trace's in IMPALA): 0 for one-step targets, 1 for full returns", ge=0, le=1
+        0.95, "λ of GAE (of V-trace in IMPALA): 0 for one-step targets, 1 for full returns", ge=0, le=1
     )
     network: _Network = setting(
         "auto",
-        "policy and value network; auto: nature for images, mlp for vectors; module:Class: your own",
+        "policy and value network; auto: nature for images, mlp for vectors; MODULE:CLASS: your own",
         group="network",
     )
     log_std_init: float = setting(
-        0.0, "continuous actions: initial logarithm of their standard deviation", group="network", ge=-20, le=2
+        0.0, "continuous actions: initial log standard deviation of the policy", group="network", ge=-20, le=2
     )
     normalize_observations: bool = setting(
-        False, "vectors: scale observations by their running mean and standard deviation", group="network"
+        False, "vector observations: normalise by running mean and standard deviation", group="network"
     )
     normalize_rewards: bool = setting(True, "divide rewards by the standard deviation of the discounted return")
     reward_norm_gamma: float | None = setting(
@@ -123,7 +108,7 @@ class PpoConfig(Section):
     """The coefficients of PPO's objective."""
 
     clip_range: float = setting(0.2, "clipping range of the probability ratio", gt=0, le=10)
-    clip_value: bool = setting(False, "clip the change of the value function by clip_range, too")
+    clip_value: bool = setting(False, "also clip the change of the value function to clip_range")
     ent_coef: float = setting(0.01, "entropy coefficient", ge=0, le=10)
     vf_coef: float = setting(0.5, "value loss coefficient", ge=0, le=100)
     max_grad_norm: float = setting(0.5, "gradient clipping: maximum norm", gt=0, le=1e6)
@@ -138,7 +123,7 @@ class ImpalaConfig(Section):
     )
     vtrace_clip_c_threshold: float = setting(1.0, "c̄: clipping threshold of the trace coefficients", ge=0, le=1e6)
     vtrace_clip_pg_rho_threshold: float = setting(
-        1.0, "ρ̄ of the policy gradient: clipping threshold of its importance weights", ge=0, le=1e6
+        1.0, "ρ̄ for the policy gradient: clipping threshold of its importance weights", ge=0, le=1e6
     )
     ent_coef: float = setting(0.01, "entropy coefficient", ge=0, le=10)
     vf_coef: float = setting(0.5, "value loss coefficient", ge=0, le=100)
@@ -160,20 +145,20 @@ class LoggingConfig(Section):
     group: ClassVar[str] = "logging and files"
     log_interval: _Int = setting(1, "updates between console lines", ge=1, le=10**9)
     log_every_seconds: float = setting(
-        10.0, "least time between console lines when not on a terminal", metavar="SECONDS", ge=0, le=1e6
+        10.0, "minimum time between console lines if output is not a terminal", metavar="SECONDS", ge=0, le=1e6
     )
     save_interval: _Int = setting(100, "updates between checkpoints", ge=1, le=10**9)
     save_every_minutes: float | None = setting(
-        10.0, "time between checkpoints, in addition; null: no limit", metavar="MINUTES", gt=0, le=1e6
+        10.0, "also save a checkpoint at least this often; null: off", metavar="MINUTES", gt=0, le=1e6
     )
-    keep_checkpoints: _Int = setting(5, "number of step checkpoints kept, the newest", ge=2, le=10**6)
-    tensorboard: bool | Literal["auto"] = setting("auto", "write TensorBoard events; auto: if it is installed")
+    keep_checkpoints: _Int = setting(5, "number of most recent step checkpoints to keep", ge=2, le=10**6)
+    tensorboard: bool | Literal["auto"] = setting("auto", "write TensorBoard events; auto: if TensorBoard is installed")
     checkpoint_dir: str | None = setting(
-        None, "where checkpoints are written; null: checkpoints/ in the output directory", metavar="DIR"
+        None, "checkpoint directory; null: checkpoints/ in the output directory", metavar="DIR"
     )
-    log_dir: str | None = setting(None, "where logs are written; null: logs/ in the output directory", metavar="DIR")
+    log_dir: str | None = setting(None, "log directory; null: logs/ in the output directory", metavar="DIR")
     variant: Annotated[str, Field(pattern=f"^{VARIANT_NAME}$")] | None = setting(
-        None, "a name for these settings; comparisons show it and group runs by it", metavar="NAME"
+        None, "name for these settings; comparisons show it and group runs by it", metavar="NAME"
     )
 
 
@@ -182,11 +167,11 @@ class HardwareConfig(Section):
 
     group: ClassVar[str] = "hardware"
     device: Literal["cpu", "cuda", "auto"] = setting(
-        "cpu", "cuda: one GPU, for sequential runs and IMPALA's learner; auto: the GPU if there is one"
+        "cpu", "cuda: one GPU (sequential runs and the IMPALA learner); auto: the GPU if there is one"
     )
     num_threads: _Int | None = setting(None, "CPU threads; null: chosen for this machine's cores", ge=1, le=1024)
     precision: Literal["fp32", "bf16", "auto"] = setting(
-        "fp32", "precision of the network's computation, weights stay fp32; auto: the faster one, measured"
+        "fp32", "compute precision of the network (weights stay fp32); auto: the faster one, measured at start"
     )
     compile: bool | Literal["auto", "graphs"] = setting(
         "auto",
@@ -195,7 +180,7 @@ class HardwareConfig(Section):
     )
     deterministic: bool = setting(False, "GPU: bit-for-bit reproducible, with slower kernels; CPU runs always are")
     env_groups: Annotated[int, Whole, Field(ge=1, le=64)] | Literal["auto"] = setting(
-        "auto", "GPU: groups of environments; one steps while actions of the others are computed"
+        "auto", "GPU: number of environment groups; one group steps while actions for the others are computed"
     )
 
 
@@ -258,9 +243,11 @@ class Config(Section):
     def as_used(self) -> dict[str, dict[str, Any]]:
         """Every key that counts for this run's algorithm, by section."""
         everything = self.model_dump(mode="json")
+        # Files of runs without imports are what they were before there were any.
+        unused = {*keys_of_others(self.env.name), *(() if self.env.imports else ("imports",))}
         used: dict[str, dict[str, Any]] = {}
         for section, key, _ in fields(self.algorithm):
-            if key != "imports" or self.env.imports:  # files of runs without are what they were before there were any
+            if key not in unused:
                 used.setdefault(section, {})[key] = everything[section][key]
         return used
 

@@ -24,9 +24,9 @@ _MEANINGS = {
 }
 # Words that YAML 1.1 or 1.2 takes for numbers of which most people would expect others, and what to write instead.
 _SURPRISES = {
-    r"[-+]?[0-9][0-9_]*(:[0-9]+)+(\.[0-9_]*)?": "to base 60; write a decimal number (1.5 for an hour and a half)",
-    r"[-+]?0[0-9_]+(\.[0-9_]*)?([eE][-+]?[0-9]+)?": "that begins with 0; write it without",
-    r"[-+]?0[box][0-9a-fA-F_]+": "to another base than 10; write it to base 10",
+    r"[-+]?[0-9][0-9_]*(:[0-9]+)+(\.[0-9_]*)?": "in base 60; write a decimal number (1.5 for an hour and a half)",
+    r"[-+]?0[0-9_]+(\.[0-9_]*)?([eE][-+]?[0-9]+)?": "with a leading 0; write it without",
+    r"[-+]?0[box][0-9a-fA-F_]+": "in a base other than 10; write it in base 10",
 }
 
 
@@ -41,7 +41,7 @@ class _StrictLoader(yaml.SafeLoader):
             if not isinstance(key, str):
                 raise _problem(f"key {key!r} is not text", key_node)
             if key == "<<":
-                raise _problem("merge keys (<<) are not supported; write the keys out", key_node)
+                raise _problem("merge keys (<<) are not supported; write out the keys", key_node)
             if key in seen:
                 raise _problem(f"key {key!r} is given twice", key_node)
             seen.add(key)
@@ -63,7 +63,7 @@ class _StrictLoader(yaml.SafeLoader):
         if surprise and node.style is None:
             raise _problem(f"{text} is a number {surprise}, or in quotes if it is text", node)
         if any(unicodedata.category(letter) in ("Cc", "Cs") for letter in text):
-            raise _problem(f"{text!r} has control characters; write text without", node)
+            raise _problem(f"{text!r} contains control characters; remove them", node)
         return text
 
 
@@ -125,6 +125,6 @@ def read_yaml(path: Path, expected: str = "sections such as 'env:' and 'training
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         raise UsageError(f"{path}: not valid YAML: {str(error).splitlines()[0]}") from None
     if not isinstance(data, dict):
-        found = "is empty" if data is None else f"holds a {type(data).__name__}"
+        found = "is empty" if data is None else f"contains a {type(data).__name__}"
         raise UsageError(f"{path}: {found}; expected {expected}")
     return data

@@ -1,4 +1,4 @@
-"""Looks at the use of the cores again and again: what the run's processes used and waited for, what others used."""
+"""Looks at the use of the cores repeatedly: what the run's processes used and waited for, what others used."""
 
 import time
 from collections.abc import Sequence

@@ -9,7 +9,7 @@ from rlcb.disturbance.meter import LEVELS, PREFIX, SUMS, Amounts
 
 MOST_LOST = 5.0  # percent of its CPU time that a run may lose to others
 MOST_OTHERS, LEAST_IDLE = 20.0, 10.0  # percent of the cores: so much used by others while so little is idle
-AGAIN = "run it again on a quiet machine"
+AGAIN = "repeat on a quiet machine"
 SHORTEST = 0.5  # seconds that must have been measured
 
 
@@ -31,8 +31,8 @@ class Disturbance:
     @property
     def words(self) -> str:
         """The figures that show it."""
-        lost = "" if self.lost_percent is None else f" ({_percent(self.lost_percent)} of its CPU time lost to them)"
-        found = [f"others used {_percent(self.others_percent)} of the cores{lost}"]
+        lost = "" if self.lost_percent is None else f" ({_percent(self.lost_percent)} of its CPU time lost)"
+        found = [f"other programs used {_percent(self.others_percent)} of the cores{lost}"]
         found += [f"stolen {_percent(self.stolen_percent)}", f"throttled {_percent(self.throttled_percent)}"]
         return ", ".join(found)
 

@@ -1,4 +1,4 @@
-"""A measurement by this process and its children, watched for disturbances while it goes on."""
+"""A measurement by this process and its children, watched for disturbances while it runs."""
 
 import psutil
 

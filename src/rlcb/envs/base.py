@@ -19,6 +19,12 @@ class EnvSettings(Protocol):
     num_envs: int  # copies in the whole run
     num_levels: int  # 0 for all
     start_level: int
+    frame_skip: int  # this and the following: Atari's
+    frame_stack: int
+    repeat_action_probability: float | None  # None: the id's own
+    noop_max: int
+    episodic_life: bool
+    clip_rewards: bool
 
     @property
     def distribution_mode(self) -> str:
@@ -62,8 +68,14 @@ class Step:
     observations: NDArray[Any]
     rewards: NDArray[np.float32]
     dones: NDArray[np.bool_]
-    # Last observations of episodes cut off by a time limit, by env: the return goes on beyond them.
+    # Last observations of episodes cut off by a time limit, by env: the return continues beyond them.
     truncated: dict[int, NDArray[Any]] = field(default_factory=dict)
+    ends: NDArray[np.bool_] | None = None  # of whole episodes, where `dones` also marks ends of parts, such as lives
+
+    @property
+    def episode_ends(self) -> NDArray[np.bool_]:
+        """Where whole episodes ended: what results count."""
+        return self.dones if self.ends is None else self.ends
 
 
 class VectorEnv(Protocol):

@@ -39,7 +39,7 @@ class EpisodeCounter:
         return ended
 
     def state(self) -> tuple[list[float], list[int]]:
-        """Returns and lengths so far of the episodes under way, per env."""
+        """Returns and lengths so far of the unfinished episodes, per env."""
         return self._return.tolist(), self._length.tolist()
 
     def load(self, returns: list[float], lengths: list[int]) -> None:

@@ -2,9 +2,11 @@
 
 import csv
 import difflib
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,6 +23,9 @@ if TYPE_CHECKING:  # numpy takes longer to import than `--help` may
 _TABLE = Path(__file__).with_name("procgen_games.csv").read_text(encoding="utf-8")
 _PROCGEN = {row["game"]: row for row in csv.DictReader(_TABLE.splitlines())}
 GAMES = tuple(_PROCGEN)
+# Ids of Atari games that give every frame, or whose skipping of frames can be turned off; ale-py need not be there.
+_ATARI = re.compile(r"ALE/\w+-v5|\w+NoFrameskip-v[04]")
+INSTALL_ATARI = "pip install 'rl-cluster-benchmark[atari]'"
 
 
 @dataclass(frozen=True)
@@ -41,6 +46,8 @@ class Family:
     has_success: Callable[[str], bool] = lambda name: False  # the share of completed levels rates a policy
     known_spec: Callable[[], "EnvSpec | None"] = lambda: None  # of all its environments, without making one
     state_package: str | None = None  # a saved state loads only with the same version of this package
+    keys: tuple[str, ...] = ()  # keys of the configuration's section `env` that other families do not have
+    described: Callable[["EnvSettings"], str] = lambda settings: ""  # what these settings mean, for the banner
 
 
 def _procgen_game(name: str) -> str | None:
@@ -68,6 +75,35 @@ def _is_registered(name: str) -> bool:
     return name in gymnasium.registry
 
 
+def _is_atari_game(name: str) -> bool:
+    """Whether ale-py, which registers its games when it is imported, has this one; without it any may exist."""
+    if find_spec("ale_py") is None:
+        return True  # a file that names it can be read; making one says what is missing
+    import_module("ale_py")
+    return _is_registered(name)
+
+
+def repeat_probability(settings: "EnvSettings") -> float:
+    """The probability of sticky actions: as it was given, or the one that belongs to the id."""
+    if settings.repeat_action_probability is not None:
+        return settings.repeat_action_probability
+    return 0.0 if settings.name.endswith("-v4") else 0.25
+
+
+def _atari_words(settings: "EnvSettings") -> str:
+    sticky = repeat_probability(settings)
+    lives = "an episode ends with a life" if settings.episodic_life else "an episode ends with the game"
+    rewards = "rewards are clipped to their signs" if settings.clip_rewards else "rewards are raw"
+    parts = (
+        f"frame skip {settings.frame_skip}",
+        f"{settings.frame_stack} greyscale frames stacked",
+        f"sticky actions {sticky:g}" if sticky else "no sticky actions",
+        f"up to {settings.noop_max} no-ops",
+        f"for learning, {lives} and {rewards}",
+    )
+    return "; ".join(parts)
+
+
 FAMILIES = (  # a name belongs to the first that has a short name for it
     Family(
         module="procgen",
@@ -84,6 +120,18 @@ FAMILIES = (  # a name belongs to the first that has a short name for it
         has_success=lambda game: _PROCGEN[game]["levels_rate"] == "yes",
         known_spec=_procgen_spec,
         state_package="procgen-mirror",
+    ),
+    Family(
+        module="atari",
+        short_name=lambda name: name if _ATARI.fullmatch(name) else None,
+        full_name=lambda name: name,
+        exists=_is_atari_game,
+        state_bytes=45_000,
+        package_bytes=3 * 2**20,
+        env_bytes=1_000_000,
+        state_package="ale-py",
+        keys=("frame_skip", "frame_stack", "repeat_action_probability", "noop_max", "episodic_life", "clip_rewards"),
+        described=_atari_words,
     ),
     Family(
         module="gymnasium",
@@ -105,6 +153,25 @@ def family_of(name: str) -> Family:
     return find(name)[0]
 
 
+def keys_of_others(name: str) -> list[str]:
+    """The keys of the configuration that mean nothing to an environment, as another family alone has them."""
+    own = family_of(name)
+    return [key for family in FAMILIES if family is not own for key in family.keys]
+
+
+def refused_key(name: str, key: str) -> str | None:
+    """Why a key of the configuration cannot be given for an environment; None: it can."""
+    owner = next((family for family in FAMILIES if key in family.keys), None)
+    if owner in (None, family_of(name)):
+        return None
+    return f"is for {owner.module.capitalize()} games, this is {name}"
+
+
+def clips_rewards(settings: "EnvSettings") -> bool:
+    """Whether the signs of rewards are learned from."""
+    return settings.clip_rewards and "clip_rewards" in family_of(settings.name).keys
+
+
 def canonical_env_name(name: str) -> str:
     """The full name of an environment that exists; another one is a UsageError."""
     family, short = find(name)
@@ -123,7 +190,8 @@ def _hint(name: str) -> str:
     close = close or difflib.get_close_matches(name, gymnasium.registry, 1)
     meant = f"; did you mean {close[0]}?" if close else ";"
     listed = "; ".join(f"{family} games: {' '.join(games)}" for family, games in lists.items())
-    return f"{meant} {listed}; or a Gymnasium id such as CartPole-v1; --import MODULE registers your own"
+    others = "an Atari game such as ALE/Pong-v5, or a Gymnasium id such as CartPole-v1"
+    return f"{meant} {listed}; {others}; --import MODULE registers your own"
 
 
 def missing_mode(settings: "EnvSettings") -> str | None:
@@ -150,8 +218,10 @@ def normalized_score(name: str, distribution_mode: str | None, reward: float) ->
 def environment_identity(settings: "EnvSettings") -> str:
     """The environment and its settings in one line: equal lines mean interchangeable states."""
     levels = f" {settings.distribution_mode} num_levels={settings.num_levels} start_level={settings.start_level}"
-    levels = levels if family_of(settings.name).has_levels else ""
-    return f"{settings.name}{levels} num_envs={settings.num_envs}"
+    family = family_of(settings.name)
+    levels = levels if family.has_levels else ""
+    own = "".join(f" {key}={getattr(settings, key)}" for key in family.keys)
+    return f"{settings.name}{levels}{own} num_envs={settings.num_envs}"
 
 
 def make_env(

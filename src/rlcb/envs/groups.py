@@ -86,7 +86,8 @@ class EnvGroups:
             for index, final in step.truncated.items()
         }
         rewards, dones = (np.concatenate([getattr(step, name) for step in steps]) for name in ("rewards", "dones"))
-        return Step(np.concatenate([group.memory for group in self.groups]), rewards, dones, truncated)
+        ends = np.concatenate([step.episode_ends for step in steps])
+        return Step(np.concatenate([group.memory for group in self.groups]), rewards, dones, truncated, ends)
 
     def get_state(self) -> list[bytes]:
         """Everything needed to continue exactly here, one entry per copy."""

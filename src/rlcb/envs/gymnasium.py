@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlcb.envs.base import Actions, EnvSettings, EnvSpec, Step
+from rlcb.envs.registered import unknown_in_worker
 from rlcb.errors import CheckpointUnusable, UsageError
 
 _TRIAL_STEPS = 50
@@ -27,6 +28,8 @@ class GymnasiumEnv:
         """`options` go to the environment's constructor, which need not know any."""
         try:
             self._envs = [gymnasium.make(name, **options) for _ in range(num_envs)]
+        except gymnasium.error.UnregisteredEnv:  # where a run is begun it is known
+            raise UsageError(unknown_in_worker(name)) from None
         except Exception as error:  # a third party's constructor may raise anything
             raise UsageError(f"environment {name}: {_reason(error)}") from None
         env = self._envs[0]
@@ -75,7 +78,7 @@ class GymnasiumEnv:
     def set_state(self, states: list[bytes]) -> None:
         """Replay each copy's episode up to where it was."""
         if len(states) != self.num_envs:
-            raise CheckpointUnusable(f"the checkpoint holds {len(states)} environments, this run has {self.num_envs}")
+            raise CheckpointUnusable(f"the checkpoint has {len(states)} environments, but this run has {self.num_envs}")
         for index, state in enumerate(states):
             fields = json.loads(state)
             self._identity[index] = fields["identity"]
@@ -92,7 +95,7 @@ class GymnasiumEnv:
                         break
             except Exception as error:  # a third party's environment may raise anything
                 raise CheckpointUnusable(
-                    f"environment {index} cannot be brought to its saved state: {_reason(error)}"
+                    f"environment {index} cannot be restored to its saved state: {_reason(error)}"
                 ) from None
 
     def close(self) -> None:
@@ -119,7 +122,7 @@ class GymnasiumEnv:
         """A picture of the first copy."""
         picture = np.asarray(self._envs[0].render())
         if picture.dtype != np.uint8 or picture.ndim != 3:
-            raise ValueError(f"its pictures are {picture.dtype} of shape {picture.shape}")
+            raise ValueError(f"its frames are {picture.dtype} of shape {picture.shape}")
         return picture
 
     def _restart(self, index: int) -> NDArray[Any]:
@@ -153,7 +156,7 @@ def spec_of_spaces(name: str, observations: gymnasium.Space[Any], actions: gymna
     continuous = isinstance(actions, gymnasium.spaces.Box) and np.issubdtype(actions.dtype, np.floating)
     if not continuous and not isinstance(actions, gymnasium.spaces.Discrete):
         needed = "needs a discrete action space or a Box of floats"
-        raise UsageError(f"environment {name}: {needed}, this one has {actions}")
+        raise UsageError(f"environment {name}: {needed}, but has {actions}")
     box = isinstance(observations, gymnasium.spaces.Box)
     image = box and observations.dtype == np.uint8 and len(observations.shape or ()) == 3
     if not image and not observations.is_np_flattenable:
@@ -210,7 +213,7 @@ def make(settings: EnvSettings, num_envs: int, seed: int, num_threads: int, pict
     except Exception as error:  # a third party's drawing may raise anything, most often because a package is missing
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         reason = reason.removeprefix(f"environment {name}: ")
-        raise UsageError(f"--video, --render: {name} cannot be drawn: {reason}") from None
+        raise UsageError(f"--video, --render: {name} cannot be rendered: {reason}") from None
     return env
 
 

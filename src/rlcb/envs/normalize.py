@@ -14,7 +14,7 @@ Sum = Callable[[NDArray[np.float64]], NDArray[np.float64]]
 class RewardNormalizer:
     """Divides rewards by the running standard deviation of the discounted return, a rollout at a time.
 
-    The running moments are the whole group's; the returns under way are this worker's.
+    The running moments are the whole group's; the returns of unfinished episodes are this worker's.
     """
 
     def __init__(self, num_envs: int, gamma: float):

@@ -1,4 +1,4 @@
-"""Modules of the user's own, with environments or networks: imported on the user's word alone.
+"""Modules of the user's own, with environments or networks: imported only if the user names them.
 
 A configuration or a checkpoint may name a module, but files come from anywhere, so a name in one is never reason enough
 to run code. `permit` says which modules the command line named; a worker is told by the process that started it.
@@ -46,11 +46,10 @@ def module_of(name: str) -> str | None:
 def load(module: str) -> ModuleType:
     """Import a module; NotPermitted unless it was permitted, UsageError with the reason where it fails."""
     if not re.fullmatch(MODULE_NAME, module):
-        raise UsageError(f"{module!r} is not the name of a module; valid are names such as my_envs or package.module")
+        raise UsageError(f"{module!r} is not a module name; valid: names such as my_envs or package.module")
     if module not in _permitted:
         raise NotPermitted(
-            f"names the module {module}, which is not imported because a file says so; if you trust it, "
-            f"add --import {module}"
+            f"names the module {module}, which is not imported automatically; if you trust it, add --import {module}"
         )
     folder = os.environ.get(FOLDER)
     if folder and folder not in sys.path and os.path.isdir(folder):
@@ -81,7 +80,7 @@ def _reason(error: BaseException, module: str) -> str:
     what = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
     missing = isinstance(error, ModuleNotFoundError) and error.name is not None and f"{module}.".startswith(error.name)
     if missing:
-        return f"{what}; looked in {os.environ.get(FOLDER, '.')} and among the installed packages"
+        return f"{what}; searched {os.environ.get(FOLDER, '.')} and the installed packages"
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith("<frozen")]
     last = frames[-1] if len(frames) > 1 else None  # the first is this file's
     place = f" ({last.filename}, line {last.lineno})" if last and last.filename != __file__ else ""

@@ -2,21 +2,18 @@
 
 import contextlib
 import io
-import json
-import subprocess
-import sys
 import warnings
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from rlcb.envs import state_trial
 from rlcb.envs.base import EnvSettings, EnvSpec, Step
 from rlcb.envs.families import find
 from rlcb.errors import CheckpointUnusable, ResourceError
 
 APT = "apt-get update && apt-get install -y libgl1 libglib2.0-0 (as root)"
-_TRIAL_SECONDS = 300.0  # importing the game on a crowded machine takes long
 
 
 class ProcgenEnv:
@@ -68,7 +65,7 @@ class ProcgenEnv:
     def set_state(self, states: list[bytes]) -> None:
         """Restore states of the same game."""
         if len(states) != self.num_envs:
-            raise CheckpointUnusable(f"the checkpoint holds {len(states)} environments, this run has {self.num_envs}")
+            raise CheckpointUnusable(f"the checkpoint has {len(states)} environments, but this run has {self.num_envs}")
         self._env.callmethod("set_state", states)
 
     def close(self) -> None:
@@ -110,20 +107,4 @@ def _procgen(**options: Any) -> Any:
         raise ResourceError(f"Procgen cannot be loaded: {reason}; if a system library is missing: {APT}") from None
 
 
-def state_problem(settings: EnvSettings, spec: EnvSpec, states: list[bytes]) -> str | None:
-    """What is wrong with saved states; another process loads them first, as the game ends its own over a bad one."""
-    del spec
-    known = (settings.name, settings.distribution_mode, settings.num_levels, settings.start_level)
-    head = json.dumps([*known, *map(len, states)]).encode()
-    command = [sys.executable, "-m", "rlcb.envs.procgen_trial"]
-    try:
-        done = subprocess.run(
-            command, input=b"\n".join((head, b"".join(states))), stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            timeout=_TRIAL_SECONDS, check=False,
-        )  # fmt: skip
-    except subprocess.TimeoutExpired:
-        return f"envs are not states of {settings.name}: the game hangs"
-    if done.returncode == 0:
-        return None
-    reason = done.stdout.decode(errors="replace").strip().splitlines()[-1:]
-    return f"envs are not states of {settings.name}: {''.join(reason) or 'the game crashes'}"
+state_problem = state_trial.problem

@@ -17,14 +17,14 @@ from rlcb.run.gpu_failures import gpu_failures
 from rlcb.signals import StopRequest
 
 if TYPE_CHECKING:  # `--help` need not wait for these, and the number of threads is set before torch is imported
-    from rlcb.config.schema import EnvConfig
+    from rlcb.config.environment import EnvConfig
     from rlcb.evaluation.policy import LoadedPolicy
     from rlcb.evaluation.results import Evaluated
 
 # A fixed seed, other than training's default. Random numbers come in streams apart from training's, so that a run with
 # this very seed is not evaluated on its own training episodes either.
 DEFAULT_SEED = 1_000_000
-ANSWER = "stopping; the episodes that have finished are kept"  # to a signal
+ANSWER = "stopping; finished episodes are kept"  # to a signal
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ def _evaluate(request: Request, stop: StopRequest, titled: bool) -> "Evaluated":
     stop.install()
     _check_request(request)
     if request.num_threads and request.num_threads > usable_cpus():
-        note(f"--num-threads {request.num_threads}: more than the {usable_cpus()} usable cores; they will take turns")
+        note(f"--num-threads {request.num_threads}: more than the {usable_cpus()} usable cores; fewer would be faster")
     threads = prepare_process(request.num_threads)
     import torch
 
@@ -88,7 +88,8 @@ def _evaluate(request: Request, stop: StopRequest, titled: bool) -> "Evaluated":
     file = EvaluationFile(request.output or beside, about)
     evaluator = Evaluator(request, policy, spec, device, threads, file, stop)
     window = _window(request, tracks[0][1])
-    header = {"shape": shape_words(spec), "spec": spec, "device": device, "titled": titled}
+    described = family_of(env.name).described(env)
+    header = {"shape": shape_words(spec), "spec": spec, "device": device, "titled": titled, "described": described}
     stop.begin()  # from here on there are episodes to keep
     say(filled("evaluation_header.txt", request=request, trained=trained, env=env, **header))
     if window:
@@ -109,7 +110,7 @@ def _device(request: Request, threads: int) -> str:
         return resolve_device(request.device, threads)
     problem = cuda_problem(threads)
     if problem is not None and describe_gpus()["gpus"]:
-        note(f"--device auto takes the CPU: {problem}")
+        note(f"--device auto selects the CPU: {problem}")
     return "cuda" if problem is None else "cpu"
 
 
@@ -117,7 +118,7 @@ def _check_request(request: Request) -> None:
     """Raise an error for what would fail only after all episodes were played."""
     if request.num_envs is not None and request.num_envs > request.num_episodes:
         raise UsageError(
-            f"--num-envs {request.num_envs}: more than the {request.num_episodes} episodes; at most one env for each"
+            f"--num-envs {request.num_envs}: more than the {request.num_episodes} episodes; at most one per episode"
         )
     if request.video:
         from rlcb.evaluation.video import check_encoder
@@ -131,7 +132,7 @@ def _check_request(request: Request) -> None:
 def _check_writable(flag: str, path: Path) -> None:
     """Raise an error if the file cannot be written."""
     if not os.path.isdir(path.parent):
-        raise UsageError(f"{flag} {path}: there is no folder {path.parent}")
+        raise UsageError(f"{flag} {path}: no such directory: {path.parent}")
     try:
         refuse_to_replace(path)
     except OSError as error:
@@ -155,7 +156,7 @@ def _window(request: Request, config: "EnvConfig") -> Any | None:
     except RlcbError as error:
         if request.video and isinstance(error, UsageError):
             raise
-        note(f"--render: no window, {error}; evaluating without it")
+        note(f"--render: no window: {error}; continuing without it")
         return None
 
 
@@ -163,13 +164,13 @@ def _tracks(request: Request, trained: "LoadedPolicy", env: "EnvConfig") -> list
     """Which levels to play, in which order."""
     if not family_of(env.name).has_levels:
         if request.levels != "train":
-            raise UsageError(f"--levels {request.levels}: {env.name} has no levels to tell apart, only Procgen has")
+            raise UsageError(f"--levels {request.levels}: {env.name} has no levels; only Procgen games have")
         return [("train", env)]
     unseen = env.model_copy(update={"num_levels": 0, "start_level": 0})
     if env.name != trained.env.name:
-        note(f"the policy was trained in {trained.env.name}: 'train' means the levels of the same numbers here")
+        note(f"the policy was trained in {trained.env.name}; here 'train' means the levels with the same numbers")
     elif not env.num_levels:
-        note("the run trained on all levels: train and unseen are the same")
+        note("the run trained on all levels, so training and unseen levels are the same")
     wanted = {"train": ["train"], "unseen": ["unseen"], "both": ["train", "unseen"]}[request.levels]
     if not env.num_levels:
         wanted = wanted[:1]

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from rlcb.config.schema import EnvConfig
+from rlcb.config.environment import EnvConfig
 from rlcb.console import Console, filled, interval_text, say, warn
 from rlcb.envs.base import Actions, EnvSpec, VectorEnv, refuse_infinite
 from rlcb.envs.episodes import EpisodeCounter
@@ -121,7 +121,7 @@ def play(env: VectorEnv, actor: Actor, quotas: list[int]) -> Generator[Tally]:
             refuse_infinite(step)
             tally.steps += len(active)
             rewards, dones = np.zeros(len(quotas), np.float32), np.zeros(len(quotas), np.bool_)
-            rewards[envs], dones[envs] = step.rewards, step.dones
+            rewards[envs], dones[envs] = step.rewards, step.episode_ends
             ended = [episode for episode in counter.add(0, rewards, dones) if tally.missing(episode.env)]
             if ended:
                 completed = env.completed()
@@ -195,7 +195,7 @@ class Evaluator:
                 interval, found = interval_text(gap["ci95"], ".2f"), float(gap["gap"])
                 say(f"Generalization Gap (train - unseen): {gap['gap']:.2f} (95% interval {interval})")
         if not self.results:
-            say("Interrupted before an episode had finished: nothing was written")
+            say("Interrupted before any episode finished; nothing was written")
         elif self.file.problem is None:
             say(f"{'Interrupted. ' if self._cut else ''}Results saved to: {self.file.path}")
         return found
@@ -222,7 +222,7 @@ class Evaluator:
     def signal(self) -> int | None:
         """The signal that ended it early; results that were printed but could not be written raise ResourceError."""
         if self.file.problem:
-            problem = f"{self.file.problem}; --output FILE writes the results elsewhere"
+            problem = f"{self.file.problem}; use --output FILE to write the results elsewhere"
             if not self._cut:
                 raise ResourceError(problem)
             warn(problem)

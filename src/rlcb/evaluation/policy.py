@@ -10,8 +10,9 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from rlcb.config.environment import EnvConfig
 from rlcb.config.registry import MODES
-from rlcb.config.schema import EnvConfig, TrainingConfig
+from rlcb.config.schema import TrainingConfig
 from rlcb.console import note, warn
 from rlcb.envs.base import EnvSpec
 from rlcb.envs.families import canonical_env_name, missing_mode, spec_of
@@ -50,7 +51,7 @@ def find_policy(where: Path | None, algorithm: str | None) -> LoadedPolicy:
     if where is None:
         note(f"newest checkpoint under ./{BENCHMARKS}: {trained.path}")
     if algorithm and trained.algorithm != algorithm:
-        raise CheckpointUnusable(f"{trained.path}: made by {trained.algorithm}, but --algorithm says {algorithm}")
+        raise CheckpointUnusable(f"{trained.path}: trained with {trained.algorithm}, not {algorithm} (--algorithm)")
     return trained
 
 
@@ -116,12 +117,12 @@ def environment_for(trained: LoadedPolicy, name: str | None) -> tuple[EnvConfig,
     except UsageError as error:
         raise UsageError(f"--env: {error}" if name else f"{trained.path}: {error}") from None
     if problem := missing_mode(env):
-        raise UsageError(f"--env: the run's distribution mode does not exist there: {problem}")
+        raise UsageError(f"--env: the distribution mode of the run does not exist there: {problem}")
     found = spec_of(env)
     if env.name != trained.env.name and (expected := spec_of(trained.env)) != found:
         words = [f"observations {shape_words(spec)}, {spec.action_words}" for spec in (expected, found)]
         raise CheckpointUnusable(
-            f"{trained.path}: trained in {trained.env.name} ({words[0]}), does not fit {env.name} ({words[1]})"
+            f"{trained.path}: trained in {trained.env.name} ({words[0]}), which does not match {env.name} ({words[1]})"
         )
     return env, found
 
@@ -139,5 +140,5 @@ def build_policy(trained: LoadedPolicy, spec: EnvSpec, device: str) -> nn.Module
         policy.load_state_dict(trained.weights)
     except (RlcbError, RuntimeError, TypeError, AttributeError) as error:
         reason = " ".join(str(error).split())[:200]
-        raise CheckpointUnusable(f"{trained.path}: its weights do not fit: {reason}") from None
+        raise CheckpointUnusable(f"{trained.path}: its weights do not match the network: {reason}") from None
     return policy.to(device)

@@ -15,7 +15,7 @@ from rlcb.analysis.evaluations import Evaluation as LevelResults
 from rlcb.analysis.frames import frame
 from rlcb.analysis.statistics import student_interval, welch_error
 from rlcb.analysis.untrusted import number, read_object
-from rlcb.config.schema import EnvConfig
+from rlcb.config.environment import EnvConfig
 from rlcb.console import warn
 from rlcb.envs.families import find, normalized_score
 from rlcb.errors import ResourceError, UsageError
@@ -199,7 +199,7 @@ class EvaluationFile:
             problem = str(error)
         else:
             entries = document.get("evaluations")
-            problem = "evaluations that make no sense"
+            problem = "invalid evaluations"
             if document.get("schema") == SCHEMA and isinstance(entries, list) and all(map(_is_whole, entries)):
                 same = document.get("checkpoint_sha256") == self._header["checkpoint_sha256"]
                 return entries if same else []

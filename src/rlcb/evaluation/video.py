@@ -43,7 +43,7 @@ def watch(env: VectorEnv, actor: "Actor", episodes: int = EPISODES, max_frames: 
     for _ in range(max_frames - 1):
         step = env.step(actor.act(observations, everyone, 1))
         observations = step.observations
-        episodes -= int(step.dones[0])
+        episodes -= int(step.episode_ends[0])
         if not episodes:
             return
         yield env.frame()
@@ -122,7 +122,7 @@ def _write_mp4(path: Path, frames: Iterable[Frame]) -> int:
         if failed or not count:
             complaints.seek(0)
             lines = complaints.read().decode(errors="replace").strip().splitlines()
-            raise ResourceError(f"{path.name}: ffmpeg failed: {lines[-1] if lines else 'it said nothing'}")
+            raise ResourceError(f"{path.name}: ffmpeg failed: {lines[-1] if lines else 'no error message'}")
     return count
 
 

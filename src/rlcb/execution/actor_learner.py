@@ -141,7 +141,7 @@ class ActorLearner:
     # Recording
 
     def _take_update(self, learned: Learned) -> None:
-        """An update is done: its slots are free, its metrics go on record."""
+        """An update is done: its slots are free, its metrics are recorded."""
         assert self._schedule is not None
         self._book.learned(self._learners.take(learned).tickets)
         now, report = self._schedule.lap(), learned.report

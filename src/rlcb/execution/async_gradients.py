@@ -37,7 +37,7 @@ class AsyncGradients:
         self._workers = Supervisor("async_worker", job.plan.num_workers, job)
         self._parameters = os.memfd_create("rlcb-parameters")
         self._work = WorkCounter(os.memfd_create("rlcb-work"))
-        self._round: list[tuple[int, Applied]] = []  # gradients of the round under way, with their workers
+        self._round: list[tuple[int, Applied]] = []  # gradients of the round in progress, with their workers
         self._schedule: Schedule | None = None  # once everybody is ready
 
     def run(self, checkpoint: SharedState | None) -> None:
@@ -191,7 +191,7 @@ class AsyncGradients:
         return SharedState(policy, optimizer, reduce(joined_moments, self._moments), self._progress.copy())
 
     def _give_up(self, story: str) -> NoReturn:
-        """End a run that cannot go on, with a checkpoint once there is something to keep."""
+        """End a run that cannot continue, with a checkpoint once there is something to keep."""
         state = RunState(self._shared_state(), []) if self._schedule is not None else None
         self._workers.give_up(story, state)
 

@@ -1,4 +1,4 @@
-"""The role `async_worker`: acts, computes a gradient and applies it to shared parameters, waiting for nobody (A3C)."""
+"""The role `async_worker`: acts, computes gradients and applies them to shared parameters without waiting (A3C)."""
 
 from rlcb.comm.control import Heartbeat
 from rlcb.execution.entry import WorkerContext

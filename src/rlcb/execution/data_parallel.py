@@ -65,7 +65,7 @@ class DataParallel:
             os.close(self._setup.memory)
 
     def _fitting(self, workers: int) -> int:
-        """The size of the group that so many workers can form."""
+        """The size of the group that this many workers can form."""
         return largest_division(self.config, min(workers, self._most))
 
     def _start_missing(self) -> None:
@@ -84,7 +84,7 @@ class DataParallel:
         elif isinstance(message, WorkerDied):
             self._lose(message)
         elif isinstance(message, Waiting):
-            if worker in self._group:  # it lost the others, though nobody has died
+            if worker in self._group:  # it lost the others, although no process has died
                 self.recorder.run.event("group_broken", worker=worker.name, reason=message.reason)
                 self._break_up()
             self._wait(worker)
@@ -107,7 +107,7 @@ class DataParallel:
         if len(states) < len(self._group):
             return
         if len({each.weights_checksum for each in by_rank.values()}) > 1:
-            self._give_up(f"the workers' weights are not the same any more after update {update}")
+            self._give_up(f"the weights of the workers differ after update {update}")
         shared = by_rank[0].shared
         if shared is not None:
             self._state = RunState(shared, states)
@@ -132,7 +132,7 @@ class DataParallel:
             self._form()
 
     def _waited_enough(self) -> bool:
-        """Whether those who are there should go on without those who are still starting."""
+        """Whether those who are there should continue without those who are still starting."""
         if self._zero is None or not self.pool.distributed:
             return False
         waited = time.monotonic() - self._broken_at
@@ -140,11 +140,11 @@ class DataParallel:
         return enough and waited > _WAIT_FOR_NEW * self.config.parallel.worker_timeout
 
     def _form(self) -> None:
-        """Give ranks to those who wait; they get ready to go on from the last common state."""
+        """Give ranks to those who wait; they get ready to continue from the last common state."""
         workers, least = sorted(self._waiting, key=lambda worker: worker.index), self.config.parallel.min_workers
         size = self._fitting(len(workers))
         if size < least:
-            story = f"there is room for {len(workers)} workers, which leaves a group of {size}"
+            story = f"there is room for {len(workers)} workers, which allows a group of {size}"
             self._give_up(f"{story}, and min_workers is {least}")
         if size != self._size:
             self.recorder.note_size(self._size, size)
@@ -166,7 +166,7 @@ class DataParallel:
             self._supervisor.send(worker, Go(self._supervisor.control.generation, self._zero))
 
     def _break_up(self) -> None:
-        """Make the group abandon the update under way; each of its workers waits for an assignment then."""
+        """Make the group abandon the update in progress; each of its workers waits for an assignment then."""
         self._supervisor.control.next_generation()
         for worker in self._group:
             if not self._running and worker in self._supervisor.ready:  # it has not been told to go

@@ -100,7 +100,7 @@ def main() -> None:
     try:
         run_role(role, local_context(channel, Control(control, size)), channel.recv())
     except (EOFError, ConnectionError):
-        os._exit(1)  # the supervisor is gone, and nobody is left to tell
+        os._exit(1)  # the supervisor is gone, and there is no one left to report to
 
 
 if __name__ == "__main__":

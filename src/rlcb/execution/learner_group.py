@@ -1,6 +1,6 @@
 """The learners of a run with actors: told which updates to do, asked for their state, replaced together.
 
-Learners that are replaced go on from the last update that was reported: its weights and moments lie in shared memory,
+Replaced learners continue from the last update that was reported: its weights and moments lie in shared memory,
 and the rollouts of the updates that were ordered since are still in their slots.
 """
 
@@ -14,12 +14,12 @@ from rlcb.execution.messages import GetShared, Learn, Learned, LearnerSetup, Sha
 from rlcb.execution.supervisor import Job, Supervisor, drain
 from rlcb.run.state import Progress, SharedState
 
-ORDERS_AHEAD = 2  # updates that the learners know of: the one under way and the next
+ORDERS_AHEAD = 2  # updates that the learners know of: the one in progress and the next
 _PLACE = 0  # the one place of all learners in the restart budget
 
 
 class LearnerGroup:
-    """Orders updates and keeps what new learners would go on from."""
+    """Orders updates and keeps what new learners would continue from."""
 
     def __init__(self, job: Job, memory: SharedMemory, descriptors: Sequence[int], checkpoint: SharedState | None):
         self._job, self._memory, self._descriptors, self._checkpoint = job, memory, descriptors, checkpoint
@@ -29,7 +29,7 @@ class LearnerGroup:
         self.ordered = self.progress.updates  # updates ordered since the run began
         self.orders: deque[Learn] = deque()  # updates to do
         self._told = 0  # of which the learners know
-        self._previous: Learned | None = None  # where new learners go on from
+        self._previous: Learned | None = None  # where new learners continue from
         self._asked = False
         self.shared: SharedState | None = None  # the last state that was sent
         self._start()

@@ -21,12 +21,13 @@ from rlcb.envs.families import spec_of
 from rlcb.execution.entry import WorkerContext
 from rlcb.execution.loop import crossing_seconds, finish_update
 from rlcb.execution.messages import GetShared, Learn, Learned, LearnerSetup, Started
-from rlcb.execution.worker import load_shared, make_normalizer, make_policy, seeds, shared_state
+from rlcb.execution.worker import load_shared, make_normalizer, make_policy, seeds, shared_state, training_rewards
 from rlcb.gpu.device import prepare_gpu
 from rlcb.gpu.learner import GpuLearner
 from rlcb.gpu.memory import RolloutMemory, make_rollout_memory, registered
 from rlcb.learner import Learner
 from rlcb.rollout import Rollout
+from rlcb.run.ending import resume_flag
 from rlcb.run.gpu import gpu_memory
 from rlcb.run.gpu_failures import gpu_failures, less_memory
 from rlcb.run.state import Progress, SharedState, UpdateReport
@@ -35,7 +36,7 @@ from rlcb.run.state import Progress, SharedState, UpdateReport
 def work(context: WorkerContext, setup: LearnerSetup) -> None:
     """Do the updates that the supervisor orders; the first learner reports."""
     try:
-        with gpu_failures(less_memory(setup.config.algorithm), lambda: f"go on with --resume {setup.dumps}"):
+        with gpu_failures(less_memory(setup.config.algorithm), lambda: f"resume with {resume_flag(setup.dumps)}"):
             _learn_on(context, setup)
     except GroupBroken:
         context.channel.recv()  # another learner is gone: the supervisor ends and replaces all of them
@@ -109,7 +110,7 @@ class LearnerWorker:
             self.learner.prepare()
 
     def _publish(self, policy: bool, snapshot: bool) -> None:
-        """Put the policy where actors find it, and all that was learned where new learners would go on from."""
+        """Put the policy where actors find it, and all that was learned where new learners would continue from."""
         weights, *rest = (vector.cpu() for vector in self.learner.vectors())  # copied from a GPU before, not meanwhile
         if snapshot:
             self._snapshot.publish(self.progress.updates, weights, *rest)
@@ -197,15 +198,17 @@ class LearnerWorker:
         actor, each = ticket.actor, self._setup.plan.envs_per_worker
         envs = slice(actor * each, (actor + 1) * each)
         if self._incarnations[actor] != ticket.incarnation:
-            # A new process is a new actor: its environments began anew, so nothing of the old one's goes on in them.
+            # A new process is a new actor: its environments began anew, so nothing of the old one's continues in them.
             self._incarnations[actor] = ticket.incarnation
             self._normalizer.running_return[envs] = 0.0
             self._counters[actor] = EpisodeCounter(each, first_env=actor * each)
-        rewards, dones, counter = rollout.rewards.numpy(), rollout.dones.numpy(), self._counters[actor]
-        episodes = [episode for t in range(len(rewards)) for episode in counter.add(after + t, rewards[t], dones[t])]
+        raw, ends, counter = rollout.rewards.numpy(), rollout.ends.numpy(), self._counters[actor]
+        episodes = [episode for t in range(len(raw)) for episode in counter.add(after + t, raw[t], ends[t])]
+        rewards = training_rewards(self.config, rollout.rewards)
         if not self.config.training.normalize_rewards:
-            return rollout.rewards, episodes
-        return torch.from_numpy(self._normalizer(rewards, dones, lambda sums: sums, envs)), episodes
+            return rewards, episodes
+        scaled = self._normalizer(rewards.numpy(), rollout.dones.numpy(), lambda sums: sums, envs)
+        return torch.from_numpy(scaled), episodes
 
     def shared_state(self) -> SharedState:
         """What a checkpoint holds of the learners."""

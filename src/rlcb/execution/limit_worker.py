@@ -25,7 +25,7 @@ _ACTIONS = 64  # random ones of each environment, which are repeated
 
 
 def work(context: WorkerContext, setup: LimitSetup) -> None:
-    """Measure what is asked for, again and again."""
+    """Measure what is asked for, repeatedly."""
     with gpu_failures(less_memory(setup.config.algorithm)):
         meter = SpeedMeter(setup)
         context.channel.send(Started(meter.worker.num_envs))

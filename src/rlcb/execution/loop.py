@@ -11,7 +11,7 @@ import torch
 from rlcb.comm.process_group import ProcessGroup
 from rlcb.errors import Diverged
 from rlcb.execution.schedule import Schedule, ending
-from rlcb.execution.worker import Worker
+from rlcb.execution.worker import Worker, training_rewards
 from rlcb.files import write_whole
 from rlcb.learner import Learner, Update
 from rlcb.rollout import Rollout
@@ -82,7 +82,7 @@ def _agree(worker: Worker, schedule: Schedule, stop: Callable[[], bool]) -> tupl
 
 def learn(worker: Worker, rollout: Rollout, learning_rate: float, dumps: Path) -> tuple[Update, dict[str, float]]:
     """Learn from a rollout that this worker has collected; returns also where the time of the update went."""
-    group, collector, rewards = worker.group, worker.collector, rollout.rewards
+    group, collector, rewards = worker.group, worker.collector, training_rewards(worker.config, rollout.rewards)
     group.seconds.reset()
     if worker.config.training.normalize_rewards:
         dones = rollout.dones.numpy()

@@ -8,7 +8,7 @@
 | async_worker | `AsyncSetup`, `Go` | `Started`, `Applied` per gradient, `Waiting` |
 | limit_worker | `LimitSetup`, `Measure` | `Started`, then samples per second for each `Measure` |
 
-A worker that cannot go on sends its error. Arrays are numpy's: torch would send tensors as open files, through a server.
+A worker that cannot continue sends its error. Arrays are numpy's: torch would send tensors as open files, through a server.
 """  # noqa: E501
 
 from dataclasses import dataclass
@@ -57,7 +57,7 @@ class WorkerSetup:
 
 @dataclass(frozen=True)
 class Assignment:
-    """Take this rank in a group of this size, and go on from `start`, or from the beginning."""
+    """Take this rank in a group of this size, and continue from `start`, or from the beginning."""
 
     rank: int
     size: int
@@ -77,7 +77,7 @@ class SharedMemory:
 
     slots: int  # rollouts
     weights: int  # the policy, as actors get it
-    snapshot: int  # weights and moments after every update, for replaced learners to go on from
+    snapshot: int  # weights and moments after every update, for replaced learners to continue from
     gradients: int  # what the learners average in
 
 
@@ -99,13 +99,13 @@ class ActorSetup:
 
 @dataclass(frozen=True)
 class Learned:
-    """An update is done; also what replaced learners go on from, beside the snapshot of weights and moments."""
+    """An update is done; also what replaced learners continue from, beside the snapshot of weights and moments."""
 
     report: UpdateReport  # its times are for the supervisor to fill in
     reward_moments: Moments
     discounted_returns: list[float]
     incarnations: list[int]  # which process of each actor was learned from last
-    episodes: list[tuple[list[float], list[int]]]  # of each actor's environments, under way
+    episodes: list[tuple[list[float], list[int]]]  # of each actor's environments, in progress
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ class LearnerSetup:
     memory: SharedMemory
     generation: int
     dumps: Path
-    checkpoint: SharedState | None  # what a resumed run goes on from
+    checkpoint: SharedState | None  # what a resumed run continues from
     previous: Learned | None  # the last update of the learners before these
 
 

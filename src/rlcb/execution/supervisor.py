@@ -20,6 +20,7 @@ from rlcb.config.schema import Config
 from rlcb.envs.own_code import permitted_flags
 from rlcb.errors import WorkersLost
 from rlcb.execution.messages import Started
+from rlcb.run.ending import resume_flag
 from rlcb.run.recorder import Recorder
 from rlcb.run.state import RunState
 from rlcb.signals import StopRequest
@@ -63,7 +64,7 @@ class RestartBudget:
         deaths, total = self._deaths[place], self._deaths.total()
         if deaths <= PER_WORKER and total <= IN_ALL:
             return None
-        return f"{died.worker.name} was lost {deaths} times, the last time {died.how} ({total} losses in all)"
+        return f"{died.worker.name} was lost {deaths} times, the last time {died.how} ({total} losses in total)"
 
     def all_together(self, places: range) -> bool:
         """Whether each of several places lost its worker within the last moments."""
@@ -79,7 +80,7 @@ class Supervisor:
         self.role, self.size, self.recorder, self.pool = role, size, job.recorder, pool or job.pool
         self.noun = role.rpartition("_")[2]
         self.control = self.pool.control(f"rlcb-{role}s", size)
-        self.workers: dict[int, WorkerHandle] = {}  # by place; a place that nobody could be found for is missing
+        self.workers: dict[int, WorkerHandle] = {}  # by place; a place without a worker is missing
         self.ready: set[WorkerHandle] = set()  # those that have said so
         self.idle: set[WorkerHandle] = set()  # ready and without anything to do: their silence means nothing
         self.budget = RestartBudget()
@@ -89,7 +90,7 @@ class Supervisor:
     # Starting
 
     def start_missing(self, count: int, make_setup: Callable[[int], Any], descriptors: Sequence[int]) -> None:
-        """Start workers in so many vacant places, as far as there is room."""
+        """Start workers in this many vacant places, as far as there is room."""
         vacant = [place for place in range(self.size) if place not in self.workers][: max(count, 0)]
         if not vacant:
             return
@@ -163,11 +164,11 @@ class Supervisor:
             del self.workers[worker.index]
 
     def give_up(self, story: str, state: RunState | None) -> NoReturn:
-        """End a run that cannot go on, with a checkpoint where there is something to keep."""
+        """End a run that cannot continue, with a checkpoint where there is something to keep."""
         if state is not None:
             self.recorder.abandon(state)
             story = f"{story}; saved"
-        raise WorkersLost(f"{story}; go on with --resume {self.recorder.run.path}{permitted_flags()}")
+        raise WorkersLost(f"{story}; resume with {resume_flag(self.recorder.run.path)}{permitted_flags()}")
 
     def end(self) -> None:
         """End all workers and release the control page."""
@@ -194,7 +195,7 @@ def poll(*supervisors: Supervisor, timeout: float = 0.1) -> list[tuple[WorkerHan
             if worker not in dead and worker.silent_for() > patience:
                 worker.kill()
                 messages += [(worker, message) for message in drain(worker)]
-                messages.append((worker, WorkerDied(worker, f"silent for {patience:g} s and killed")))
+                messages.append((worker, WorkerDied(worker, f"no heartbeat for {patience:g} s, killed")))
     return messages
 
 

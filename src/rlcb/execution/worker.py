@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from rlcb.collector import Collector
 from rlcb.comm.control import no_heartbeat
@@ -15,7 +15,7 @@ from rlcb.config.schema import Config
 from rlcb.console import note, warn
 from rlcb.envs.base import EnvSpec, VectorEnv
 from rlcb.envs.episodes import EpisodeCounter
-from rlcb.envs.families import make_env
+from rlcb.envs.families import clips_rewards, make_env
 from rlcb.envs.groups import EnvGroups
 from rlcb.envs.normalize import RewardNormalizer
 from rlcb.errors import CheckpointUnusable
@@ -82,7 +82,7 @@ class Worker:
         """Compile and record what acting and learning do, where that is done at all; nothing else changes."""
         if isinstance(self.learner, GpuLearner) and isinstance(self.collector, GpuCollector):
             if self.config.hardware.compile is True:
-                note("compiling the network takes up to a minute, which does not count as training")
+                note("compiling the network takes up to a minute, which is not counted as training time")
             self.collector.prepare()
             self.learner.prepare()
 
@@ -125,12 +125,12 @@ class Worker:
         except (TypeError, ValueError, RuntimeError) as error:
             raise misfit(error) from None
         if not own.envs:
-            note("the checkpoint holds no environments, as actors' are not saved: they begin anew")
+            note("the checkpoint has no environment states (actors' are not saved), so new episodes start")
             return
         self.env.set_state(own.envs)
         self.collector.observation = self.env.observe()
         if own.observation_digest not in (None, self._observation_digest()):
-            warn(f"{self.config.env.name} did not come back to the state it was in: the run goes on, but not exactly")
+            warn(f"{self.config.env.name} could not be restored exactly: the run continues, but is not an exact resume")
 
     def _observation_digest(self) -> str:
         return hashlib.sha256(np.ascontiguousarray(self.collector.observation).tobytes()).hexdigest()
@@ -154,13 +154,18 @@ def misfit(error: Exception) -> CheckpointUnusable:
     """A checkpoint's content that another configuration wrote, as a failure for the user; a GPU's failure is none."""
     if is_gpu_failure(error):
         raise error
-    return CheckpointUnusable(f"the checkpoint does not fit this run: {str(error).splitlines()[0]}")
+    return CheckpointUnusable(f"the checkpoint does not match this run: {str(error).splitlines()[0]}")
 
 
 def make_normalizer(config: Config, num_envs: int) -> RewardNormalizer:
-    """The reward normaliser of so many environments."""
+    """The reward normaliser of this many environments."""
     gamma = config.training.reward_norm_gamma
     return RewardNormalizer(num_envs, config.training.gamma if gamma is None else gamma)
+
+
+def training_rewards(config: Config, rewards: Tensor) -> Tensor:
+    """The rewards to learn from, before they are scaled: raw ones, or their signs where the environment has it so."""
+    return rewards.sign() if clips_rewards(config.env) else rewards
 
 
 def make_policy(config: Config, spec: EnvSpec) -> nn.Module:

@@ -45,7 +45,7 @@ class GpuCollector:
         self._memory, device = memory, memory.values.device.type
         T, B = memory.rewards.shape
         self._rewards, self._truncation_value = (pinned((T, B), torch.float32, device) for _ in range(2))
-        self._dones = pinned((T, B), torch.bool, device)
+        self._dones, self._ends = (pinned((T, B), torch.bool, device) for _ in range(2))
         noise = torch.ones((T + 1, B, env.spec.num_actions), device=memory.values.device)
         self._noise = noise[:T]
         self._groups = [_ActingGroup(group, policy, memory, noise, recorded) for group in env.groups]
@@ -90,9 +90,10 @@ class GpuCollector:
                 self.env_seconds += received - started
                 self.acting_seconds += time.perf_counter() - received
         self._add_values(truncated)
-        rewards, dones = self._rewards.numpy(), self._dones.numpy()
-        self.episodes = [episode for t in range(T) for episode in self.counter.add(t, rewards[t], dones[t])]
-        from_envs = {"rewards": self._rewards, "dones": self._dones, "truncation_value": self._truncation_value}
+        rewards, ends = self._rewards.numpy(), self._ends.numpy()
+        self.episodes = [episode for t in range(T) for episode in self.counter.add(t, rewards[t], ends[t])]
+        from_envs = {"rewards": self._rewards, "dones": self._dones, "ends": self._ends}
+        from_envs["truncation_value"] = self._truncation_value
         rollout = replace(self._memory.rollout, **from_envs)
         if into is not None:
             for there, here in zip(vars(into).values(), vars(rollout).values(), strict=True):
@@ -111,6 +112,7 @@ class GpuCollector:
         refuse_infinite(step)
         self._rewards.numpy()[t, envs.columns] = step.rewards
         self._dones.numpy()[t, envs.columns] = step.dones
+        self._ends.numpy()[t, envs.columns] = step.episode_ends
         self._alive()
         return [(t, envs.columns.start + index, final) for index, final in step.truncated.items()]
 

@@ -1,4 +1,4 @@
-"""Memory of this machine that a GPU reads and writes without a detour, and without the processor waiting for it."""
+"""Host memory that a GPU reads and writes directly, without the processor waiting for it."""
 
 import weakref
 from collections.abc import Sequence
@@ -36,9 +36,10 @@ class RolloutMemory:
     actions: Tensor  # [T+1, B, …]
     log_probs: Tensor  # [T+1, B], as the next
     values: Tensor
-    rewards: Tensor  # [T, B]: those to learn from; as the two that follow
+    rewards: Tensor  # [T, B]: those to learn from; as the three that follow
     dones: Tensor
     truncation_value: Tensor
+    ends: Tensor
 
     @property
     def rollout(self) -> Rollout:
@@ -53,7 +54,7 @@ class RolloutMemory:
                 here.copy_(there, non_blocking=True)
 
     def load_beside(self, rollouts: Sequence[Rollout]) -> Rollout:
-        """Take over rollouts of some environments each, side by side; it may go on after this returns.
+        """Take over rollouts of some environments each, side by side; it may continue after this returns.
 
         Memory that is pinned must stay as it is until the device has been waited for.
         """

@@ -11,6 +11,7 @@ from rlcb.analysis.untrusted import number, read_object
 from rlcb.config.plan import Plan
 from rlcb.config.schema import Config
 from rlcb.console import note
+from rlcb.envs.families import family_of
 from rlcb.errors import ResourceError, UsageError
 from rlcb.files import write_json
 from rlcb.hardware import code_version, cpu_model, describe_gpus, package_version, usable_cpus
@@ -30,7 +31,7 @@ def cache_file() -> Path:
         # A relative path is to be ignored, as the XDG specification has it.
         base = Path(given) if os.path.isabs(given) else Path.home() / ".cache"
     except RuntimeError:
-        raise ResourceError("the cache of limits has no place: there is no home directory") from None
+        raise ResourceError("the limits cannot be stored: there is no home directory") from None
     return base / "rlcb" / "limits.json"
 
 
@@ -52,6 +53,7 @@ def key_of(config: Config, plan: Plan, mode: str) -> dict[str, Any]:
         "mode": mode,
         "env": config.env.name,
         "distribution_mode": config.env.distribution_mode,
+        **{key: getattr(config.env, key) for key in family_of(config.env.name).keys},
         "num_envs": config.env.num_envs,
         "num_workers": plan.num_workers,
         "num_learners": plan.num_learners,
@@ -94,11 +96,11 @@ def _entries() -> list[Entry]:
             return []
         content = read_object(path, _LARGEST)
     except UsageError as error:
-        note(f"{path}: {error}; it is ignored, and replaced when a limit is measured")
+        note(f"{path}: {error}; ignored; it will be replaced by the next measurement")
         return []
     found = content.get("limits")
     if content.get("format") != _FORMAT or not isinstance(found, list):
-        note(f"{path}: does not hold this program's limits; it is ignored, and replaced when a limit is measured")
+        note(f"{path}: not a file with limits of this program; ignored; it will be replaced by the next measurement")
         return []
     return [
         entry for entry in found if isinstance(entry, dict) and isinstance(entry.get("key"), dict) and _limit(entry)

@@ -23,7 +23,7 @@ _ACT, _LEARN = "act", "learn"  # the two kinds of processes, which are the same 
 
 
 def shape_of(config: Config, plan: Plan, cores: int) -> Shape:
-    """How the speeds of this run's processes are combined on so many cores."""
+    """How the speeds of this run's processes are combined on this many cores."""
     epochs = config.training.n_epochs
     if not plan.num_learners:
         return Shape(epochs, in_turn=plan.device == "cuda" and config.hardware.env_groups != 1)
@@ -85,7 +85,7 @@ def measure(
 ) -> tuple[list[Rates], Shape, Disturbance]:
     """Every process's speeds in each round, how to combine them, and what disturbed it; WorkersLost where that fails.
 
-    `seconds`: of each phase; `timeout`: of all in all; `stop`: whether to give up, asked again and again.
+    `seconds`: of each phase; `timeout`: of everything; `stop`: whether to give up, asked repeatedly.
     """
     cores = usable_cpus()
     shape = shape_of(config, plan, cores)
@@ -101,7 +101,7 @@ def measure(
             if stop():
                 raise WorkersLost("a signal stopped the measurement")
             if time.monotonic() > deadline:
-                raise WorkersLost(f"measuring this machine's limit was not done after {timeout:.0f} seconds")
+                raise WorkersLost(f"measuring the limit of this machine took more than {timeout:.0f} seconds")
             silent = {handle.channel: handle for handle in handles if handle not in found}
             for channel in wait(list(silent), _POLL):
                 found[silent[channel]] = silent[channel].receive()
@@ -132,7 +132,7 @@ def measure(
             rates = [_joined([do(phase, seconds) for phase in phases_of(shape)]) for _ in range(rounds)]
             return rates, shape, watch.verdict()
         except WorkerDied as died:
-            raise WorkersLost(f"a process that measured this machine's limit was lost: {died.how}") from None
+            raise WorkersLost(f"a process that measured the limit of this machine was lost: {died.how}") from None
 
 
 def _joined(phases: Sequence[dict[str, list[float]]]) -> Rates:

@@ -1,4 +1,4 @@
-"""What is said about this machine's limit: by `rlcb limits`, and at the end of a run."""
+"""What is said about the limit of this machine: by `rlcb limits`, and at the end of a run."""
 
 import shlex
 from collections.abc import Callable
@@ -21,7 +21,7 @@ from rlcb.limits.cache import find, key_of, store
 from rlcb.limits.formula import Limit, limit_of, over_rounds
 
 ROUNDS, SECONDS = 3, 1.0  # of `rlcb limits`: how often every part is measured, and for how long each time
-_TIMEOUT = 600.0  # seconds in all, beyond which something hangs
+_TIMEOUT = 600.0  # seconds in total, beyond which something hangs
 _UNSTEADY = 1.25  # the highest over the lowest FPS of the rounds, above which the machine was not quiet
 _LONG_RUN = 30.0  # seconds of training that are worth a measurement afterwards
 _ROUNDS_AFTER_A_RUN, _SECONDS_AFTER_A_RUN, _TIMEOUT_AFTER_A_RUN = 2, 0.5, 60.0
@@ -40,24 +40,24 @@ def show_limits(config: Config, mode: str, rounds: int, seconds: float, accept_d
     """
     if mode == "parallel" and config.parallel.cluster is not None:
         raise UsageError(
-            f"--cluster {config.parallel.cluster}: limits are measured on this machine alone; leave it out"
+            f"--cluster {config.parallel.cluster}: limits are measured on this machine only; omit the flag"
         )
     config, plan = make_plan(with_precision(config, mode), mode)
-    say(f"Measuring {_words(config, plan, mode)}: {rounds} × {seconds:g} s of each part")
+    say(f"Measuring {_words(config, plan, mode)}: {rounds} × {seconds:g} s for each part")
     timeout = _TIMEOUT + 6 * rounds * seconds
     (low, limit, high), disturbance = _measured(config, plan, rounds, seconds, timeout)
     if disturbance.disturbed and not accept_disturbed:
-        note(f"disturbed: {disturbance.words}; measuring once more")
+        note(f"disturbed: {disturbance.words}; measuring again")
         (low, limit, high), disturbance = _measured(config, plan, rounds, seconds, timeout)
     for title, unit, field in _SHOWN:
         lowest, middle, highest = (getattr(one, field) for one in (low, limit, high))
         say(f"{title}: {middle:,.0f} {unit} ({lowest:,.0f} to {highest:,.0f})")
     if disturbance.disturbed and not accept_disturbed:
-        raise ResourceError(f"disturbed: {disturbance.words}; nothing is stored; {AGAIN}")
+        raise ResourceError(f"disturbed: {disturbance.words}; nothing was stored; {AGAIN}")
     if disturbance.disturbed:
-        note(f"disturbed: {disturbance.words}; what was measured is probably too low")
+        note(f"disturbed: {disturbance.words}; the measured values are probably too low")
     if high.fps > _UNSTEADY * low.fps:
-        note("the rounds differ much: something else uses this machine; measure again when nothing does")
+        note("the repetitions differ widely: other programs may be using this machine; repeat when it is idle")
     try:
         say(f"Stored: {store(key_of(config, plan, mode), limit)}")
     except ResourceError as error:
@@ -101,7 +101,7 @@ def limit_of_run(
         limit = _known_or_measured(config, plan, mode, seconds >= _LONG_RUN, stop)
     except Exception as error:  # the run is complete, whatever is wrong here
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        warn(f"this machine's limit could not be measured: {reason}")
+        warn(f"the limit of this machine could not be measured: {reason}")
         return None
     if limit is None:
         return None
@@ -115,16 +115,16 @@ def _known_or_measured(
     limit = find(key)
     if limit is not None or not long_enough or stop():
         return limit
-    say("Measuring what this machine could reach, some seconds …")
+    say("Measuring the limit of this machine (a few seconds) …")
     rounds, seconds, timeout = _ROUNDS_AFTER_A_RUN, _SECONDS_AFTER_A_RUN, _TIMEOUT_AFTER_A_RUN
     (_, limit, _), disturbance = _measured(config, plan, rounds, seconds, timeout, stop)
     if disturbance.disturbed:
-        warn(f"this machine's limit is not known: its measurement was disturbed: {disturbance.words}; {AGAIN}")
+        warn(f"the limit of this machine is unknown: the measurement was disturbed: {disturbance.words}; {AGAIN}")
         return None
     try:
         store(key, limit)
     except ResourceError as error:
-        warn(f"this machine's limit is not stored: {error}")
+        warn(f"the limit of this machine was not stored: {error}")
     return limit
 
 

@@ -73,7 +73,7 @@ class Computation:
         return outputs
 
     def kept(self, sizes: list[int]) -> list[KeptLayers]:
-        """What the layers gave in `act` since `refresh`, in pieces of so many samples; it is handed out once."""
+        """What the layers gave in `act` since `refresh`, in pieces of this many samples; it is handed out once."""
         columns = []
         for outputs in self._kept:
             # `data`: as tensors of their own, not as views, which in-place operations could not be done on.

@@ -105,5 +105,5 @@ def heads(features: int, num_actions: int) -> tuple[nn.Linear, nn.Linear]:
 def refuse_unfit(name: str, spec: EnvSpec, fits: bool) -> None:
     """Raise UsageError unless the network fits these observations."""
     if not fits:
-        kind = "pictures" if spec.is_image else "vectors"
+        kind = "images" if spec.is_image else "vectors"
         raise UsageError(f"network {name} does not fit {kind} of shape {spec.observation_shape}; use network: auto")

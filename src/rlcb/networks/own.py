@@ -40,8 +40,8 @@ def _check_weights(name: str, network: nn.Module) -> None:
         raise UsageError(f"network {name}: has no parameters to train")
     if buffers := [key for key in kept if key not in parameters]:
         raise UsageError(
-            f"network {name}: {buffers[0]} is kept with the weights and not trained with them, so other processes "
-            "would not have it; use a layer without such statistics; for constants register_buffer(…, persistent=False)"
+            f"network {name}: {buffers[0]} is a persistent buffer that is not trained, so other processes "
+            "would not receive it; avoid running statistics; for constants use register_buffer(…, persistent=False)"
         )
     for key, parameter in parameters.items():
         if parameter.dtype != torch.float32 or not parameter.requires_grad:
@@ -60,18 +60,18 @@ def check_outputs(name: str, network: nn.Module, spec: "EnvSpec", precision: str
         raise UsageError(f"network {name}: forward failed for {_words(observations)}: {_line(error)}") from None
     wanted = (("logits", (_BATCH, spec.num_actions)), ("values", (_BATCH,)))
     if not isinstance(outputs, tuple) or len(outputs) != len(wanted):
-        raise UsageError(f"network {name}: forward must return (logits, values), it returns {type(outputs).__name__}")
+        raise UsageError(f"network {name}: forward must return (logits, values), but returns {type(outputs).__name__}")
     for (what, size), first, second in zip(wanted, outputs, again, strict=True):
         if not isinstance(first, Tensor) or tuple(first.shape) != size or first.dtype != torch.float32:
             found = _words(first) if isinstance(first, Tensor) else type(first).__name__
             raise UsageError(f"network {name}: {what} must be float32 of shape {size}, is {found}")
         if not torch.equal(first, second):
-            raise UsageError(f"network {name}: gives other {what} for the same observations; dropout cannot be used")
+            raise UsageError(f"network {name}: {what} differ for the same observations; dropout is not supported")
     total = outputs[0].square().sum() + outputs[1].square().sum()
     gradients = torch.autograd.grad(total, computation.parameters, allow_unused=True)
     for (key, _), gradient in zip(network.named_parameters(), gradients, strict=True):
         if gradient is None:
-            raise UsageError(f"network {name}: {key} has no influence on logits or values; leave it out")
+            raise UsageError(f"network {name}: {key} has no influence on logits or values; remove it")
 
 
 def _words(tensor: Tensor) -> str:

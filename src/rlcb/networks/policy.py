@@ -22,9 +22,7 @@ class PolicySettings(Protocol):
 def make_policy_network(settings: PolicySettings, spec: EnvSpec) -> nn.Module:
     """The policy for these observations and actions: outputs [B, A], for continuous actions [B, 2D], and values [B]."""
     if settings.normalize_observations and spec.is_image:
-        raise UsageError(
-            "normalize_observations: is for vectors; these observations are pictures, which networks scale themselves"
-        )
+        raise UsageError("normalize_observations: applies to vectors only; the networks scale images themselves")
     policy = make_network(settings.network, spec)
     if spec.continuous:
         policy = GaussianPolicy(policy, spec.num_actions, settings.log_std_init)

@@ -12,7 +12,7 @@ from rlcb.analysis.published import PublishedCurve
 from rlcb.analysis.records import Group
 from rlcb.report.document import Curve, View
 
-_DIGITS = 6  # of each number, as many as anybody reads
+_DIGITS = 6  # of each number, more than any reader needs
 Colours = Mapping[str, int]  # the number of each group's colour, by its label
 
 
@@ -24,7 +24,7 @@ def reward_views(groups: Sequence[Group], colours: Colours, published: Published
     end = max((float(curve.x[-1]) for _, curve in steps), default=0.0)
     if published and len(published.up_to(end)[0]) > 1:
         x, mean = published.up_to(end)
-        by_steps.append(Curve("PPO as published", -1, _known(x), _numbers(mean)))
+        by_steps.append(Curve("PPO (published)", -1, _known(x), _numbers(mean)))
     by_time = [_curve(group.label, colours[group.label], curve, scale=3600.0) for group, curve in time]
     views = [
         View("Over steps", "Environment steps", plots.REWARD, "number", tuple(by_steps)),

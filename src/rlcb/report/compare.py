@@ -120,7 +120,7 @@ def compare_runs(question: Question, output: Path | None, tell: Warn) -> Compare
 
 
 def write_page(question: Question, output: Path, progress: Progress) -> Path:
-    """Write the page alone, while runs are under way; returns its path."""
+    """Write the page alone, while runs are in progress; returns its path."""
     comparison, origin = question.answer(lambda _: None)
     origin = replace(origin, command=question.command(output), progress=progress)
     page = output / "report.html"

@@ -17,10 +17,10 @@ def cost_blocks(one: ComparableSet) -> Iterator[Block]:
     if not known:
         return
     columns: Columns = {METRIC[name].title: name for name in known}
-    caption = "CPU time: seconds that all cores together were busy with the run for each million steps"
-    caption += ", without a GPU’s." if any(group.device != "cpu" for group in one.groups) else "."
+    caption = "CPU time: core-seconds that the run used per million steps"
+    caption += ", GPU time not included." if any(group.device != "cpu" for group in one.groups) else "."
     if "energy_per_million" in known:
-        caption += " Energy: of the machine’s processors, whatever else ran on them."
+        caption += " Energy: of the machine’s processors, including everything else that ran on them."
     elif reason := energy_unknown(one):
-        caption += f" Energy: not known ({reason})."
+        caption += f" Energy: unknown ({reason})."
     yield group_table(caption, one, columns)

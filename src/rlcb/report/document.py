@@ -128,7 +128,7 @@ class Document:
     facts: tuple[str, ...]  # below the title
     sections: tuple[Section, ...]
     colours: Mapping[str, int]  # the number of each group's colour, by its name
-    progress: str = ""  # what runs that are under way are doing
+    progress: str = ""  # what runs that are in progress are doing
     refresh: float | None = None  # seconds after which the page loads itself again
 
 

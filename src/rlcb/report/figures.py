@@ -15,7 +15,7 @@ from rlcb.analysis import plots
 from rlcb.analysis.published import SOURCE, PublishedCurve, published_curve
 from rlcb.analysis.records import ComparableSet, Group
 from rlcb.analysis.statistics import Curve
-from rlcb.analysis.text import mean_and_interval
+from rlcb.analysis.text import mean_and_interval, over_seeds, sentence
 from rlcb.report.charts import reward_views
 from rlcb.report.document import Picture, View
 
@@ -46,9 +46,9 @@ class SetPictures:
             return
         published = _published(self.one)
         several = any(curve.n > 1 for curve in curves)
-        spread = "Lines: mean over seeds; bands: 95 % interval." if several else "One seed each, so without intervals."
+        spread = "Lines: mean over seeds; bands: 95 % interval." if several else sentence(over_seeds(groups))
         without = [group.label for group in groups if "reward_steps" not in group.curves]
-        notes = spread + (f" Without a curve, as a seed has no reward: {', '.join(without)}." if without else "")
+        notes = spread + (f" No curve, because a seed has no reward: {', '.join(without)}." if without else "")
         about = _about(published, max(float(curve.x[-1]) for curve in curves)) if published else ""
         task = f"{self.one.env}, {self.one.levels}" if self.one.levels else self.one.env
         captions = {
@@ -68,9 +68,9 @@ class SetPictures:
         groups = [group for group in self._drawn if group.metrics["average_fps"].n]
         if groups:
             figure = plots.figure_fps(groups, f"{self.one.env}: training speed", self.colours)
-            caption = "Environment steps per second of the whole training loop, mean over seeds."
+            caption = f"Environment steps per second of the whole training loop, {over_seeds(groups)}."
             if any(group.jobs_beside for group in groups):
-                caption += " Shared: other runs of the suite had a part of the machine at the same time."
+                caption += " Shared: other runs of the suite used the machine at the same time."
             if any(group.unjudged == "disturbed" for group in groups):
                 caption += " Disturbed: other programs used the cores at the same time."
             yield self._picture("fps", figure, f"Average FPS: {_values(groups, 'average_fps')}", caption)
@@ -81,9 +81,9 @@ class SetPictures:
         if groups:
             shares = [[f"{name} {100 * part:.0f} %" for name, part in one.time_shares.items()] for one in groups]
             values = "; ".join(f"{one.label}: {', '.join(parts)}" for one, parts in zip(groups, shares, strict=True))
-            figure = plots.figure_time_shares(groups, f"{self.one.env}: where the time went")
-            caption = "Shares of the training time, mean over seeds; of parallel runs, mean over workers."
-            yield self._picture("time", figure, f"Where the time went. {values}", caption)
+            figure = plots.figure_time_shares(groups, f"{self.one.env}: where the time goes")
+            caption = f"Shares of the training time, {over_seeds(groups)}; for parallel runs, mean over workers."
+            yield self._picture("time", figure, f"Where the time goes. {values}", caption)
 
     def evaluation(self) -> Iterator[Picture]:
         """Evaluated rewards on training levels and on unseen ones."""
@@ -91,7 +91,7 @@ class SetPictures:
         groups = [group for group in self._drawn if any(group.metrics[name].n for name in names)]
         if groups:
             figure = plots.figure_evaluation(groups, f"{self.one.env}: evaluation after training", self.colours)
-            caption = "Filled: levels that were trained on; hollow: levels never seen in training. The distance "
+            caption = "Filled: training levels; hollow: levels never seen in training. The distance "
             caption += f"between them is the generalisation gap.{_published_gap(self.one)}"
             alt = f"Evaluated reward on unseen levels: {_values(groups, names[1])}"
             yield self._picture("evaluation", figure, alt, caption)
@@ -129,10 +129,10 @@ def _about(published: PublishedCurve, end: float) -> str:
     end = min(end, float(published.steps[-1]))
     value = published.at(end)
     if value is None or not len(published.up_to(end)[0]) > 1:
-        return f" The published PPO curve ({SOURCE}) begins at {published.steps[0]:,.0f} steps, after these runs."
-    where = f"at {end:,.0f} steps it is at {value[0]:.2f} ± {value[1]:.2f}"
-    note = "Its network, number of environments and machine may be others, so compare by steps, never by time."
-    return f" Dashed grey: PPO as published ({SOURCE}; mean of 3 runs, {published.protocol}); {where}. {note}"
+        return f" The published PPO curve ({SOURCE}) begins at {published.steps[0]:,.0f} steps, later than these runs."
+    where = f"at {end:,.0f} steps it reaches {value[0]:.2f} ± {value[1]:.2f}"
+    note = "Its network, number of environments and machine may differ, so compare over steps, not over time."
+    return f" Dashed grey: published PPO ({SOURCE}; mean of 3 runs, {published.protocol}); {where}. {note}"
 
 
 def _published_gap(one: ComparableSet) -> str:
@@ -143,11 +143,11 @@ def _published_gap(one: ComparableSet) -> str:
     if at is None or means[0] is None or means[1] is None:
         return ""
     both = f"{means[0][0]:.2f} on training and {means[1][0]:.2f} on unseen levels"
-    return f" PPO as published ({SOURCE}) has {both} after {at:,.0f} steps."
+    return f" Published PPO ({SOURCE}) has {both} after {at:,.0f} steps."
 
 
 def thinned(group: Group, points: int) -> Group:
-    """The group with at most so many points of each curve, its first, last, highest and lowest ones included."""
+    """The group with at most this many points of each curve, its first, last, highest and lowest ones included."""
     curves = dict(group.curves)
     for name, curve in curves.items():
         if len(curve.x) > points:
@@ -157,7 +157,7 @@ def thinned(group: Group, points: int) -> Group:
 
 
 def kept_points(values: NDArray[np.float64], points: int) -> NDArray[np.intp]:
-    """Places of at most so many values (4 or more): first, last, and of equal stretches the lowest and the highest."""
+    """Places of at most this many values (4 or more): first, last, and the lowest and highest of equal stretches."""
     edges = np.linspace(0, len(values), (points - 2) // 2 + 1).astype(int)
     known = np.isfinite(values)
     low, high = np.where(known, values, np.inf), np.where(known, values, -np.inf)

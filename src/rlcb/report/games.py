@@ -52,14 +52,14 @@ def _blocks(
         yield Text("items", score_notes(scores))
         alt = "Share of runs with a normalised score above each threshold, by group"
         caption = "Performance profiles: the share of runs, mean over games, whose normalised score is above τ. "
-        caption += "A curve above another one is better at that score."
+        caption += "Where one curve is above another, it is better at that score."
         figure = figure_profiles(scores, sets, f"{title}: performance profiles", colours)
         yield _picture(f"profiles{end}", figure, alt, caption, profile_views(scores, colours))
         if any(found.improvements for found in scores.metrics):
             yield improvement_table(scores)
     curves = {one.env: curve for one in sets if (curve := published_of(one.measured[0].runs[0], FINAL))}
     caption = "Mean reward of the last 100 episodes over environment steps."
-    caption += f" Dashed grey, where it is drawn: {published_note(scores)}." if curves else ""
+    caption += f" Dashed grey line, where shown: {published_note(scores)}." if curves else ""
     figure = figure_games(sets, title, curves, colours)
     yield _picture(f"games{end}", figure, f"Reward over steps in {game_list(scores.games)}", caption)
     yield values_table(scores)
@@ -72,9 +72,9 @@ def _picture(name: str, figure: "Figure", alt: str, caption: str, views: tuple[V
 def score_notes(scores: GameScores) -> list[str]:
     """What the scores are, what they do not contain, and why some have no interval."""
     notes = [
-        "normalised score: 0 for a policy that sees nothing, 1 for the best possible or practical reward",
-        "mean and median are of the games’ means, the IQM is of all runs of all games; the optimality gap is how far "
-        "runs are below 1 on average, so lower is better",
+        "normalised score: 0 is a policy without observations, 1 the best possible or practically reachable reward",
+        "mean and median are taken over the games’ means, the IQM over all runs of all games; the optimality gap is "
+        "the average shortfall of the runs from 1 (lower is better)",
         interval_note(scores),
     ]
     about: dict[str, list[str]] = {}  # what is said → the metrics that it is said of
@@ -89,12 +89,12 @@ def score_notes(scores: GameScores) -> list[str]:
         notes.append(note if len(titles) == len(scores.metrics) else f"{', '.join(titles)}: {note}")
     if any(len(found.improvements) > 1 for found in scores.metrics):
         notes.append(
-            "probabilities of improvement are not corrected for the number of pairs; scores.csv has all of them"
+            "probabilities of improvement are not corrected for the number of pairs; scores.csv lists all of them"
         )
     if any(one.published for found in scores.metrics for one in found.groups):
         notes.append(
-            f"published: PPO ({SOURCE}) after as many steps, from the means of 3 runs in each game, so its IQM is that "
-            "of the games’ means"
+            f"published: PPO ({SOURCE}) after the same number of steps; only means of 3 runs per game are known, so "
+            "its IQM is taken over the games’ means"
         )
     return [*notes, *scores.notes]
 
@@ -103,16 +103,16 @@ def published_note(scores: GameScores) -> str:
     """What the published values are, or why there are none."""
     known = [one for one in scores.values if one.published_mean is not None]
     if known:
-        return f"PPO ({SOURCE}), mean of 3 runs, after as many steps"
-    return f"nothing for these levels and steps ({SOURCE}: from 250,000 steps on, on hard levels from a million)"
+        return f"PPO ({SOURCE}), mean of 3 runs, after the same number of steps"
+    return f"no values for these levels and steps ({SOURCE}: from 250,000 steps, on hard levels from 1,000,000)"
 
 
 def published_rows(found: MetricScores) -> list[tuple[str, Aggregates]]:
     """The published aggregates beside the groups: once where all groups have the same steps, else once for each."""
-    rows = {str(one.published): ("PPO as published", one.published) for one in found.groups if one.published}
+    rows = {str(one.published): ("PPO (published)", one.published) for one in found.groups if one.published}
     if len(rows) <= 1:
         return list(rows.values())
-    return [(f"PPO as published for {one.group}"[:31], one.published) for one in found.groups if one.published]
+    return [(f"PPO (published) for {one.group}"[:31], one.published) for one in found.groups if one.published]
 
 
 def aggregate_table(found: MetricScores) -> Table:
@@ -142,8 +142,8 @@ def _published_cell(published: Aggregates | None, name: str) -> Cell:
 def improvement_table(scores: GameScores) -> Table:
     """The probability of improvement of the pairs of groups that are shown."""
     rows = [_improvement_row(found.metric, pair) for found in scores.metrics for pair in shown_pairs(scores, found)]
-    caption = "Probability of improvement: how often a run of the first group is better than one of the second in the "
-    caption += "same game, mean over games; ties count half."
+    caption = "Probability of improvement: how often a run of the first group beats one of the second in the "
+    caption += "same game, averaged over games; ties count half."
     return make_table(caption, rows, "lllrl")
 
 
@@ -186,9 +186,11 @@ def values_table(scores: GameScores) -> Table:
                 for metric, (title, mark) in shown.items():
                     row |= _value_cells(values[metric], title, mark)
                 rows.append(row)
-    after = f"after {number_text(next(iter(steps)), ',.0f')} steps" if len(steps) == 1 else "after as many steps"
+    after = (
+        f"after {number_text(next(iter(steps)), ',.0f')} steps" if len(steps) == 1 else "after the same number of steps"
+    )
     caption = f"Means ± standard deviations over seeds, {after}. Published: {published_note(scores)}. "
-    caption += "Difference: ours minus published. games.csv has more."
+    caption += "Difference: ours minus published. games.csv has more columns."
     return make_table(caption, rows, "ll" + "r" * (len(rows[0]) - 2))
 
 

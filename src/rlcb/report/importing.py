@@ -34,7 +34,7 @@ def import_logs(
     tags = read_mapping(mapping) if mapping else None
     sources = list(_sources(paths, wanted))
     if seed is not None and len(sources) > 1:
-        raise UsageError(f"--seed: {len(sources)} runs are named; give the seed of one at a time, or leave it out")
+        raise UsageError(f"--seed: {len(sources)} runs are given; import them one at a time, or omit the flag")
     refuse_inside_run(output / "run")
     written, faults = [], []
     for source in sources:
@@ -69,8 +69,8 @@ def _sources(paths: Sequence[Path], wanted: str | None) -> Iterable[Source]:
         if not sources:
             own = any(is_run(path) for path in found)
             done = any(is_imported(path) for path in found)
-            why = "is a run of this program" if own else "is imported already" if done else ""
-            why = f"{why}: name it to rlcb compare" if why else f"nothing to import: expected {EXPECTED}"
+            why = "is a run of rlcb" if own else "is already imported" if done else ""
+            why = f"{why}: pass it to rlcb compare" if why else f"nothing to import: expected {EXPECTED}"
             raise UsageError(f"{named}: {why}")
         for source in sources:
             real = os.path.realpath(source.path)

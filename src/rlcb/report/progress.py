@@ -1,4 +1,4 @@
-"""What a report says of runs that are under way while it is kept current."""
+"""What a report says of runs that are in progress while it is kept current."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ _MOST_UNDER_WAY = 20  # runs with a row each
 
 @dataclass(frozen=True)
 class Progress:
-    """What is still under way while a report is kept current."""
+    """What is still in progress while a report is kept current."""
 
     text: str  # all runs in a line
     runs: Sequence[RunStatus]  # those that run or wait
@@ -20,7 +20,7 @@ class Progress:
 
 
 def progress_table(runs: Sequence[RunStatus]) -> Table:
-    """A row for each run that is under way or waits for its turn; of many the first."""
+    """A row for each run that is in progress or waits for its turn; of many the first."""
     rows: list[Row] = [
         {
             "Run": run.run,
@@ -33,6 +33,4 @@ def progress_table(runs: Sequence[RunStatus]) -> Table:
         for run in runs[:_MOST_UNDER_WAY]
     ]
     more = f" The first {len(rows)} of {len(runs)}." if len(runs) > len(rows) else ""
-    return make_table(
-        f"As they were when this page was written; reward of the last 100 episodes.{more}", rows, "llrrrr"
-    )
+    return make_table(f"State when this page was written; reward: mean of the last 100 episodes.{more}", rows, "llrrrr")

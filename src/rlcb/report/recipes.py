@@ -12,9 +12,9 @@ from rlcb.analysis.text import interval_text, with_minus
 from rlcb.report.document import Block, Cell, Section, Text, make_table
 
 _RULE = (
-    "The rule: the highest mean is the pick. Difference: from the best one, with Welch’s 95 % interval over seeds; it "
-    "is established where that excludes zero and p survives Holm’s correction. The best of several looks better than "
-    "it is, because it was chosen for its value: report it from runs with other seeds."
+    "Rule: the variant with the highest mean is picked. Difference: from the best variant, with Welch’s 95 % interval "
+    "over seeds; it is established if the interval excludes zero and p remains significant after Holm’s correction. "
+    "The best of several variants is biased upwards by the selection: report it from runs with other seeds."
 )
 _CHANGES = "What it changes"
 
@@ -48,7 +48,9 @@ def recipe_title(ranking: RecipeRanking) -> str:
 def _about(ranking: RecipeRanking) -> str:
     """What the ranking is of."""
     task = ", ".join(text for text in (ranking.levels, ranking.budget, ranking.machine) if text)
-    time = " Equal time: in each game, the longest that all of these runs reached." * (ranking.metric == EQUAL_TIME)
+    time = " Equal time: in each game, the longest time that all of these runs reached." * (
+        ranking.metric == EQUAL_TIME
+    )
     return f"{task}; games: rewards, mean ± standard deviation over seeds.{time}"
 
 

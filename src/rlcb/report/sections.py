@@ -53,7 +53,7 @@ def make_document(comparison: Comparison, origin: Origin) -> Document:
     colours = {label: place for place, label in enumerate(labels)}
     sections = [Section("Verdict", "verdict", tuple(_verdict(comparison))), *game_sections(comparison, colours)]
     if origin.progress and origin.progress.runs:
-        sections.insert(1, Section("Runs under way", "under-way", (progress_table(origin.progress.runs),)))
+        sections.insert(1, Section("Runs in progress", "under-way", (progress_table(origin.progress.runs),)))
     sections += recipe_sections(comparison)
     if len(sets) > 1:
         sections.append(Section("Overview", "overview", (tables.set_table(sets),)))
@@ -61,7 +61,7 @@ def make_document(comparison: Comparison, origin: Origin) -> Document:
         across = tuple(
             block for table in comparison.machine_tables for block in tables.machine_blocks(comparison, table)
         )
-        sections.append(Section("The same task on different machines", "machines", across, short="Side by side"))
+        sections.append(Section("The same task on different machines", "machines", across, short="Across machines"))
     # With more curves and sets each one shows less, so that the page stays small enough to open.
     num_curves = sum(min(len(one.groups), MOST_CURVES) for one in sets[:_MOST_DRAWN])
     points = max(40, min(200, 9000 // max(1, num_curves)))
@@ -70,7 +70,7 @@ def make_document(comparison: Comparison, origin: Origin) -> Document:
         pictures = SetPictures(one, f"report_{order}", colours, points) if order <= _MOST_DRAWN else None
         sections += _set_sections(one, order if len(sets) > 1 else None, pictures, most_pairs)
     terms = Text("terms", yaml.safe_load(_GLOSSARY.read_text(encoding="utf-8")))
-    more = Text("paragraph", "docs/metrics.md, which comes with the program, defines every number.")
+    more = Text("paragraph", "docs/metrics.md, which comes with the program, defines every metric.")
     sections += [
         Section("Machine", "machine", (_machine_table(origin.runs),)),
         *_settings(sets),
@@ -83,13 +83,13 @@ def make_document(comparison: Comparison, origin: Origin) -> Document:
     algorithms = list(dict.fromkeys(run.algorithm.upper() for run in origin.runs))
     facts = (
         f"algorithm{'s' if len(algorithms) > 1 else ''}: {', '.join(algorithms)}",
-        f"{len(origin.runs)} runs",
+        counted(len(origin.runs), "run"),
         f"{origin.made:%Y-%m-%d %H:%M}{f'{origin.made::%S}' if origin.progress else ''}",
     )
     title = f"Benchmark report: {', '.join(games[:4])}{', …' if len(games) > 4 else ''}"
     if not origin.progress:
         return Document(title, facts, tuple(sections), colours)
-    said = f"{origin.progress.text}. What is not finished is shown as unfinished and not judged."
+    said = f"{origin.progress.text}. Unfinished runs are marked as unfinished and not judged."
     return Document(title, facts, tuple(sections), colours, said, origin.progress.seconds)
 
 
@@ -104,8 +104,8 @@ def _verdict(comparison: Comparison) -> Iterator[Block]:
     for one in finished:
         yield from advice_blocks(one.advice, one.verdict, lead=not games)
     lost = sum(item.reason.startswith(("failed", "unfinished", "repeats")) for item in comparison.excluded)
-    also = f" {counted(lost, 'run')} failed, did not finish or repeat another one." if lost else ""
-    across = " What ran on different machines is shown side by side below." if comparison.machine_tables else ""
+    also = f" {counted(lost, 'run')} failed, did not finish or repeated another run." if lost else ""
+    across = " Runs on different machines are shown side by side below." if comparison.machine_tables else ""
     rest = f"These {len(finished)} sets of runs are not comparable with each other."
     if all(comparison.is_main_task(one) for one in finished):
         rest = "Rewards of different games are not comparable with each other; normalised scores are."
@@ -127,14 +127,14 @@ def _set_sections(
     one: ComparableSet, order: int | None, pictures: SetPictures | None, most_pairs: int
 ) -> Iterator[Section]:
     """A set's summary, then a section for each aspect; `order` is None for the only set of a report."""
-    evaluation: list[Block] = [Text("paragraph", "No run of this set has been evaluated; rlcb evaluate does that.")]
+    evaluation: list[Block] = [Text("paragraph", "No run of this set has been evaluated; use rlcb evaluate.")]
     if one.evaluated:
         evaluation = [*(pictures.evaluation() if pictures else ()), tables.evaluation_table(one)]
     parts: list[tuple[str, str, Iterable[Block]]] = [
         ("Variants", "variants", tables.variant_blocks(one)),
         ("Learning curves", "curves", pictures.learning() if pictures else ()),
         ("Speed", "speed", pictures.fps() if pictures else ()),
-        ("Where the time went", "time", pictures.time() if pictures else ()),
+        ("Where the time goes", "time", pictures.time() if pictures else ()),
         ("Cost", "cost", cost_blocks(one)),
         ("Evaluation and generalisation gap", "evaluation", evaluation),
         ("All pairs", "pairs", [tables.pair_table(one, most_pairs)]),
@@ -150,7 +150,9 @@ def _set_sections(
 
 def _summary(one: ComparableSet, order: int | None, drawn: bool) -> Section:
     """The verdict on a set, its groups and its winners."""
-    blocks: list[Block] = [] if drawn else [Text("paragraph", f"Only the first {_MOST_DRAWN} sets have pictures.")]
+    blocks: list[Block] = (
+        [] if drawn else [Text("paragraph", f"Plots are drawn for the first {_MOST_DRAWN} sets only.")]
+    )
     blocks += [tables.summary_table(one), *([tables.winner_table(one)] if one.pairs else [])]
     blocks += [Text("items", one.notes)] if one.notes else []
     if not order:
@@ -187,13 +189,13 @@ def _excluded(comparison: Comparison, origin: Origin) -> Iterator[Block]:
             more = [f"{len(runs) - _MOST_NAMED} more, listed below"] if len(runs) > _MOST_NAMED else []
             named = ",\n".join(runs[:_MOST_NAMED] + more)
             rows.append({"Reason": reason, "Runs": str(len(runs)), "Directories": named})
-        caption = "Failed, unfinished, repeated or not comparable with the main set; sets of their own are shown above."
+        caption = "Runs that failed, did not finish, repeat another or belong to other sets, which are shown above."
         yield make_table(caption, rows, "lrl")
     if origin.warnings:
-        yield Text("paragraph", "While reading:")
+        yield Text("paragraph", "Warnings while reading the runs:")
         yield Text("items", origin.warnings)
     if not reasons and not origin.warnings:
-        yield Text("paragraph", "Every run is part of the comparison.")
+        yield Text("paragraph", "All runs are part of the comparison.")
 
 
 def _runs_table(comparison: Comparison, runs: Sequence[Run]) -> Table:
@@ -219,7 +221,7 @@ def _runs_table(comparison: Comparison, runs: Sequence[Run]) -> Table:
                 or "–",
             }
         )
-    caption = "Every run that could be read; runs.csv has more of each."
+    caption = "All runs that could be read; runs.csv has more columns."
     return make_table(caption, rows, "lrlrlrrrrl" if several else "llrlrrrrl")
 
 
@@ -240,9 +242,9 @@ def _machine_table(runs: Sequence[Run]) -> Table:
         (Cell(name), *(Cell(facts.get(name) or ("–" if name == "Nodes" else "not recorded")) for facts in described))
         for name in sorted(dict.fromkeys(name for facts in described for name in facts), key="Nodes".__ne__)
     ]
-    caption = "Where the runs ran, as they recorded it."
+    caption = "Machines of the runs, as recorded by the runs."
     if any("cluster" in facts for facts, _ in shown):
-        caption += " Of a cluster: its nodes, and the machine that it was used from."
+        caption += " For a cluster: its nodes and the machine that started the runs."
     if len(machines) > len(shown):
         caption += f" The first {len(shown)} of {len(machines)} descriptions."
     heads = ("", *(counted(count, "run") for _, count in shown))

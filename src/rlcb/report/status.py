@@ -1,4 +1,4 @@
-"""`rlcb status`: a table of all runs below a folder, once or again and again, or the same as JSON."""
+"""`rlcb status`: a table of all runs below a folder, once or repeatedly, or the same as JSON."""
 
 import json
 import sys
@@ -28,10 +28,10 @@ _ROOM = 3  # lines of a terminal that the table's head, the line about what is n
 
 
 def show_status(folder: Path, watch: float | None, as_json: bool) -> int:
-    """Print what the runs below a folder are doing; with `watch` again every so many seconds, until a signal."""
+    """Print what the runs below a folder are doing; with `watch` again at that interval in seconds, until a signal."""
     snapshot = look(folder, time.time())
     if not snapshot.runs:
-        raise UsageError(f"{snapshot.folder}: holds no run; name a folder with runs below it, default ./benchmarks")
+        raise UsageError(f"{snapshot.folder}: contains no run; give a directory with runs (default ./benchmarks)")
     with closing(_Table(redrawn=watch is not None and not as_json)) as table:
         while True:
             if as_json:
@@ -100,7 +100,7 @@ def _drawn(snapshot: Snapshot, console: "Console", whole: bool) -> "RenderableTy
 
 
 def _most_important(runs: list[RunStatus], room: int, lines: int) -> tuple[list[RunStatus], str]:
-    """The runs that fit into so many lines, and a line about the others; a run with a detail takes `lines`."""
+    """The runs that fit into this many lines, and a line about the others; a run with a detail takes `lines`."""
     chosen: list[RunStatus] = []
     by_importance = sorted(runs, key=lambda run: STATES.index(run.state))
     for run in by_importance:

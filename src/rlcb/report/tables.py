@@ -14,6 +14,7 @@ from rlcb.analysis.text import (
     interval_source,
     interval_text,
     known_seeds,
+    means_and_intervals,
     metric_text,
     metric_title,
     number_text,
@@ -28,8 +29,8 @@ from rlcb.report.document import Block, Cell, Row, Table, Text, make_table
 
 _EVALUATION = ("evaluation_train", "evaluation_unseen", "generalization_gap")
 _GPU = {  # metrics of runs on a GPU, with what the caption says of each
-    "peak_gpu_memory_gb": " GPU memory: the most that PyTorch’s allocator held in the learning process.",
-    "gpu_percent": " GPU busy: share of the time in which at least one kernel ran.",
+    "peak_gpu_memory_gb": " GPU memory: peak of PyTorch’s allocator in the learner process.",
+    "gpu_percent": " GPU busy: share of time during which at least one kernel was running.",
 }
 _LENGTHS = {
     "Episode length, training levels": "evaluation_train_length",
@@ -52,13 +53,9 @@ def summary_table(one: ComparableSet) -> Table:
     columns |= {METRIC["limit_percent"].title: "limit_percent"} if limited else {}
     gpu = [name for name in _GPU if any(group.metrics[name].n for group in one.groups)]
     columns |= {metric_title(one, name): name for name in ("peak_memory_gb", *gpu, *evaluated)}
-    caption = (
-        "Means over seeds with 95 % intervals in brackets. Episode length: mean of the last 100 episodes, in steps."
-    )
-    caption += "".join(speedups) + (" Efficiency: speed-up per core, and the cores of both." if speedups else "")
-    caption += (
-        " Limit: FPS that the machine could reach if only environments, policy and gradients took time." * limited
-    )
+    caption = f"{means_and_intervals(one.groups)} Episode length: mean of the last 100 episodes, in steps."
+    caption += "".join(speedups) + (" Efficiency: speed-up per core, with the cores used by each." if speedups else "")
+    caption += " Machine limit: FPS if only environment steps, inference and gradients took time." * limited
     caption += f" {sentence(MEASURES[one.memory_measure])}" if one.memory_measure in MEASURES else ""
     caption += "".join(_GPU[name] for name in gpu)
     if evaluated:
@@ -71,21 +68,22 @@ def evaluation_table(one: ComparableSet) -> Table:
     columns: Columns = {"Seeds": lambda group: Cell(str(max(group.metrics[name].n for name in _EVALUATION)))}
     columns |= dict(zip(("Training levels", "Unseen levels", "Gap"), _EVALUATION, strict=True))
     columns |= {title: name for title, name in _LENGTHS.items() if any(group.metrics[name].n for group in one.groups)}
-    caption = f"Mean reward per episode of the trained policies, {one.evaluation_policy} actions, with 95 % intervals "
-    return group_table(caption + "over seeds. Gap: training minus unseen levels, seed by seed.", one, columns)
+    caption = f"Mean reward per episode of the trained policies, {one.evaluation_policy} actions. "
+    caption += f"{means_and_intervals(one.groups)} Gap: training minus unseen levels, paired by seed."
+    return group_table(caption, one, columns)
 
 
 def reaching_table(one: ComparableSet) -> Block:
     """Steps and hours to the threshold."""
     if one.threshold is None:
-        return Text("paragraph", "No threshold: no reward above that of the untrained policies is known.")
+        return Text("paragraph", "No threshold: no group improved on the reward of the untrained policy.")
     columns: Columns = {
-        "Seeds that got there": lambda group: Cell(f"{group.metrics['steps_to_reward'].n} of {len(group.runs)}"),
+        "Seeds that reached it": lambda group: Cell(f"{group.metrics['steps_to_reward'].n} of {len(group.runs)}"),
         "Steps": "steps_to_reward",
         "Hours": "hours_to_reward",
     }
-    caption = f"To a mean reward of {one.threshold:.2f} over 100 episodes. A mean is given only where all seeds got "
-    return group_table(caption + "there: leaving out those that did not would flatter.", one, columns)
+    caption = f"Time to mean reward of {one.threshold:.2f} over 100 episodes; means only where all seeds reached it."
+    return group_table(caption, one, columns)
 
 
 def difference_blocks(one: ComparableSet) -> Iterator[Block]:
@@ -95,10 +93,10 @@ def difference_blocks(one: ComparableSet) -> Iterator[Block]:
     keys = [key for key in known if len({values.get(key, "–") for values in settings}) > 1]
     if not keys:
         alone = len(one.groups) == 1
-        yield Text("paragraph", "One group: nothing to tell apart." if alone else "The groups differ in their mode.")
+        yield Text("paragraph", "There is only one group." if alone else "The groups differ only in their mode.")
         return
     labels = [group.label for group in one.groups]
-    yield from _settings_blocks("Settings in which groups differ.", dict(zip(labels, settings, strict=True)), keys)
+    yield from _settings_blocks("Settings in which the groups differ.", dict(zip(labels, settings, strict=True)), keys)
 
 
 def variant_blocks(one: ComparableSet) -> Iterator[Block]:
@@ -108,7 +106,7 @@ def variant_blocks(one: ComparableSet) -> Iterator[Block]:
         label: {key: setting_text(value) for key, value in values.items()} for label, values in one.variants.items()
     }
     if texts and not keys:
-        yield Text("paragraph", "One variant alone: there is no other to tell it apart from.")
+        yield Text("paragraph", "Only one variant, so there are no differences.")
     elif texts:
         yield from _settings_blocks("Settings in which variants of an algorithm and mode differ.", texts, keys)
 
@@ -121,7 +119,7 @@ def _settings_blocks(caption: str, groups: dict[str, dict[str, str]], keys: Sequ
         rows.append({"Group": Cell(label, group=True), **cells})
     yield make_table(caption, rows)
     if others := keys[_MOST_DIFFERENCES:]:
-        yield Text("paragraph", f"They differ further in: {', '.join(map(plain, others))}.")
+        yield Text("paragraph", f"Further differences: {', '.join(map(plain, others))}.")
 
 
 def machine_blocks(comparison: Comparison, table: MachineTable) -> Iterator[Block]:
@@ -163,7 +161,7 @@ def set_table(sets: Sequence[ComparableSet]) -> Table:
         }
         for number, one in enumerate(sets, 1)
     ]
-    caption = "What was compared, and who is ahead where that can be told; runs of different sets are never pooled."
+    caption = "What was compared, and which group is established to be ahead; runs of different sets are never pooled."
     return make_table(caption, rows, "lrlll")
 
 
@@ -180,8 +178,8 @@ def winner_table(one: ComparableSet) -> Table:
         for name in names
         if (best := _best(one, name))
     ]
-    caption = "A group wins only where the interval of its difference from every other group excludes zero, after "
-    caption += "correction for the number of pairs. A mean without all of the group’s seeds is never the best."
+    caption = "A group wins only if the interval of its difference from every other group excludes zero after "
+    caption += "correction for the number of pairs. Groups with missing seeds are not ranked."
     missing = [f"{METRIC[name].title}: {found}" for name in names if (found := left_out(one.measured, name))]
     return make_table(caption + (f" Not ranked: {'; '.join(missing)}." if missing else ""), rows, "llrl")
 
@@ -228,11 +226,11 @@ def pair_table(one: ComparableSet, most: int) -> Block:
     if not shown:
         return Text("paragraph", without or "There is no pair of groups to test.")
     caption = (
-        "Welch’s test on the seeds’ values, speeds as ratios seed by seed or, with fewer than three seeds, within "
+        "Welch’s test on the values of the seeds; speeds: ratios paired by seed or, with fewer than three, within "
     )
-    caption += "the runs; with Holm’s correction for all pairs of a metric."
+    caption += "each run. Holm’s correction covers all pairs of a metric."
     if count > most:
-        caption += f" The {most} clearest of {count:,} pairs for each metric; comparison.json has all of them."
+        caption += f" The {most} pairs with the smallest p of {count:,} for each metric; comparison.json lists all."
     return make_table(f"{caption} {without}".rstrip(), [_pair_row(pair) for pair in shown], "llrrrrrl")
 
 
@@ -260,7 +258,7 @@ def group_table(caption: str, one: ComparableSet, columns: Columns) -> Table:
         rows.append(row)
     empty = [title for title in columns if all(row[title].text in ("n/a", "–") for row in rows)]
     if empty:
-        caption += f" Not known of any group: {', '.join(empty)}."
+        caption += f" Unknown for all groups: {', '.join(empty)}."
     return make_table(caption, [{title: cell for title, cell in row.items() if title not in empty} for row in rows])
 
 

@@ -21,21 +21,21 @@ from rlcb.report.compare import make_folder
 from rlcb.report.document import render
 
 _MODES = ("sequential", "parallel")
-_HARDWARE = "other hardware"
-_MACHINES = "Different machines: shown side by side without a winner, because a difference may be that of the machines"
-_ONE_SEED = "One seed each: intervals of the differences are n/a; rlcb compare takes any number of runs"
+_HARDWARE = "different hardware"
+_MACHINES = "Different machines: shown side by side without a winner, because differences may be due to the machines"
+_ONE_SEED = "One seed each, so differences have no intervals; rlcb compare takes any number of runs"
 
 
 def compare_two(sequential: str | None, parallel: str | None, newest: Path | None, output: Path) -> int:
     """`compare_results.py`: a sequential and a parallel run side by side, or one of them alone."""
     if output.suffix.lower() not in IMAGE_FORMATS:
-        raise UsageError(f"--output {output}: the name of a picture must end in {', '.join(IMAGE_FORMATS)}")
+        raise UsageError(f"--output {output}: the name of a plot file must end in {', '.join(IMAGE_FORMATS)}")
     given = dict(zip(_MODES, (sequential, parallel), strict=True))
     chosen = {mode: _named_run(mode, name) for mode, name in given.items() if name}
     if newest and len(chosen) < len(_MODES):
         chosen = {**_newest_runs(newest), **chosen}
     if not chosen:
-        raise UsageError("say which runs: --sequential DIR, --parallel DIR, or both")
+        raise UsageError("no runs given; use --sequential DIR, --parallel DIR, or both")
     runs = {mode: chosen[mode] for mode in _MODES if mode in chosen}
     for run in runs.values():
         if run.problems:
@@ -66,7 +66,7 @@ def _named_run(mode: str, name: str) -> Run:
     path = Path(name)
     if not os.path.isdir(path) or not is_run(path):
         below = len(find_runs(path, lambda _: None))
-        what = f"holds {below} runs, name one of them or use rlcb compare" if below else "holds no run"
+        what = f"contains {below} runs; give one of them or use rlcb compare" if below else "contains no run"
         raise UsageError(f"--{mode} {name}: {what if os.path.isdir(path) else 'no such directory'}")
     run = load_run(path)
     if run.mode != mode:
@@ -80,20 +80,20 @@ def _newest_runs(folder: Path) -> dict[str, Run]:
     A run of an algorithm with one mode alone has no counterpart: it is taken only where there is no other.
     """
     if not os.path.isdir(folder):
-        raise UsageError(f"{folder}: no such directory: there are no runs to compare yet; make train-timed makes one")
+        raise UsageError(f"{folder}: no such directory, so there are no runs to compare; make train-timed creates one")
     found = [run for run in load_runs([folder], warn) if not run.external]
     if not found:
-        raise UsageError(f"{folder}: holds runs of other programs alone; rlcb compare shows them")
+        raise UsageError(f"{folder}: contains only runs of other programs; use rlcb compare")
     runs = sorted(found, key=lambda run: (run.status == "finished", run.ended), reverse=True)
     newest = next((run for run in runs if _modes(run) == set(_MODES)), runs[0])
     other_mode = "parallel" if newest.mode == "sequential" else "sequential"
     others = [run for run in runs if (run.mode, run.algorithm) == (other_mode, newest.algorithm)]
     if not others and other_mode not in _modes(newest):
-        note(f"{newest.algorithm.upper()} has no {other_mode} mode: {newest.name} is shown alone")
+        note(f"{newest.algorithm.upper()} has no {other_mode} mode; {newest.name} is shown alone")
         return {newest.mode: newest}
     if not others:
-        missing = f"no {other_mode} {newest.algorithm.upper()} run below {folder}: {newest.name} is shown alone"
-        note(f"{missing}; `rlcb train {newest.algorithm} --mode {other_mode}` makes one")
+        missing = f"no {other_mode} {newest.algorithm.upper()} run in {folder}; {newest.name} is shown alone"
+        note(f"{missing}; to create one: rlcb train {newest.algorithm} --mode {other_mode}")
         return {newest.mode: newest}
     other = max(others, key=lambda run: (run.env == newest.env, run.variant == newest.variant))  # the first of equals
     return {newest.mode: newest, other.mode: other}
@@ -118,7 +118,7 @@ def _details(runs: Mapping[str, Run]) -> list[str]:
     found += [f"{mode.capitalize()} Variant: {run.variant}" for mode, run in runs.items() if run.variant]
     for title, name, form, unit in (
         ("Episode Length", "final_episode_length", ",.0f", " steps"),
-        ("Of the Machine's Limit", "limit_fraction", ".0%", ""),
+        ("Share of Machine Limit", "limit_fraction", ".0%", ""),
         ("Peak GPU Memory", "peak_gpu_memory_gb", ".2f", " GB"),
         ("GPU Busy", "gpu_percent", ".0f", " %"),
     ):
@@ -126,7 +126,7 @@ def _details(runs: Mapping[str, Run]) -> list[str]:
         if any(value is not None for value in values):
             found.append(f"{title}: {' / '.join(number_text(value, form) for value in values)}{unit}")
     measures = [run.memory_measure or "not recorded" for run in runs.values()]
-    unequal = " (not measured alike: the values cannot be compared)" if len(set(measures)) > 1 else ""
+    unequal = " (measured in different ways, so not comparable)" if len(set(measures)) > 1 else ""
     found.append(f"Memory Measure: {' / '.join(dict.fromkeys(measures))}{unequal}")
     ratio = _ratio(runs, "average_fps")
     if ratio is not None and {run.device for run in runs.values()} == {"cpu"}:
@@ -147,7 +147,7 @@ def _remarks(runs: Mapping[str, Run]) -> list[str]:
     found = [f"Not comparable: {item}" for item in _incomparable(runs) if not item.startswith(_HARDWARE)]
     if any(run.task.machine != first.task.machine for run in others):
         found.append(_MACHINES)
-        used_from = f"the machine that the cluster was used from ({first.own_machine})"
+        used_from = f"the machine that started the cluster run ({first.own_machine})"
         found += [f"Speedup: over {used_from}"] if _ratio(runs, "average_fps") is not None else []
     found += [f"{run.label}, {run.status}: {run.reason}" for run in runs.values() if run.status != "finished"]
     found += [_shared(run) for run in runs.values() if run.jobs_beside]
@@ -171,7 +171,7 @@ def _incomparable(runs: Mapping[str, Run]) -> list[str]:
     first, *others = runs.values()
     found = [difference for run in others for difference in differences(run.task, first.task)]
     algorithms = (run.algorithm.upper() for run in others if run.algorithm != first.algorithm)
-    return found + [f"other algorithm: {name}, not {first.algorithm.upper()}" for name in algorithms]
+    return found + [f"different algorithm: {name} instead of {first.algorithm.upper()}" for name in algorithms]
 
 
 def _gains(runs: Mapping[str, Run]) -> dict[str, str]:
@@ -189,7 +189,7 @@ def _ratio(runs: Mapping[str, Run], metric: str) -> float | None:
     """Parallel over sequential, on one machine, or on a cluster over the machine that it was used from."""
     if len(runs) < 2 or any(run.jobs_beside or run.disturbed for run in runs.values()):
         return None
-    unlike = [item for item in _incomparable(runs) if not item.startswith("other budget")]
+    unlike = [item for item in _incomparable(runs) if not item.startswith("different budget")]
     if runs["parallel"].own_machine == runs["sequential"].task.machine:
         unlike = [item for item in unlike if not item.startswith(_HARDWARE)]
     below, above = (getattr(runs[mode].metrics, metric) for mode in _MODES)

@@ -1,4 +1,4 @@
-"""`rlcb compare --watch`: the page is written again whenever runs have gone on, until none is under way."""
+"""`rlcb compare --watch`: the page is written again whenever runs have progressed, until none is running."""
 
 import os
 import time
@@ -29,7 +29,7 @@ class Look:
 
     runs: tuple[RunStatus, ...]
     suites: tuple[SuiteStatus, ...]
-    traces: frozenset[tuple[object, ...]]  # differs from an earlier look's if any run has gone on since
+    traces: frozenset[tuple[object, ...]]  # differs from an earlier look's if any run has progressed since
 
     @property
     def under_way(self) -> bool:
@@ -48,20 +48,20 @@ class Look:
 
 
 def watch_comparison(question: Question, output: Path, seconds: float) -> int:
-    """Keep the page current, looking every so many seconds; once no run is under way write everything and end."""
+    """Keep the page current, looking every `seconds`; once no run is in progress write everything and end."""
     for path in question.paths:
         if not os.path.isdir(path):
             raise UsageError(f"{path}: {'not a directory' if os.path.exists(path) else 'no such directory'}")
     make_folder(output)
     os.nice(_NICENESS)
-    stop = StopRequest("writing the report once more")
+    stop = StopRequest("writing the final report")
     stop.begin()
     before: Look | None = None
     said = ""
     while stop.signal is None and lost_output() is None:
         began = time.process_time()
         now = look_at(question.paths)
-        # Between two runs of a script nothing is under way for an instant, so what was under way is looked at twice.
+        # Between two runs of a script nothing is in progress for an instant, so the state is read twice.
         if now.runs and not now.under_way and (before is None or not before.under_way):
             return finish_comparison(question, output)
         if before is None or now.traces != before.traces:
@@ -81,7 +81,7 @@ def _update(question: Question, output: Path, seconds: float, now: Look, said: s
     try:
         line = f"{now.text}: {write_page(question, output, progress)}"
     except UsageError:
-        line = f"{now.text}: nothing to show yet"
+        line = f"{now.text}: no results yet"
     except OSError as error:  # a run was moved while it was read; the next look finds where it is
         line = f"{now.text}: not shown ({error.strerror}: {error.filename})"
     if line != said:

@@ -11,8 +11,9 @@ from typing import Annotated, Any
 import torch
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
+from rlcb.config.environment import EnvConfig
 from rlcb.config.registry import ALGORITHMS
-from rlcb.config.schema import Config, EnvConfig, TrainingConfig
+from rlcb.config.schema import Config, TrainingConfig
 from rlcb.envs.base import EnvSpec
 from rlcb.envs.episodes import WINDOW
 from rlcb.envs.families import canonical_env_name, environment_identity, family_of, missing_mode, spec_of
@@ -26,7 +27,7 @@ from rlcb.run.archive import TensorHeader
 FORMAT = 1
 _GPU_GENERATOR = (16,)  # the shape of a GPU's random generator: its seed and its offset, 8 bytes each
 _STATE_BYTES = 2**20  # most bytes of an environment's state at the start of an episode …
-_STATE_FACTOR = 16  # … beside so many times its family's usual size …
+_STATE_FACTOR = 16  # … beside this many times its family's usual size …
 _STATE_BYTES_PER_STEP = 16  # … and for each number of its actions: Gymnasium's hold all since the episode began
 
 
@@ -135,7 +136,7 @@ def check_content(content: Any, config: Config | None) -> EnvSpec:
     if config is not None:
         _refuse_foreign(checked.meta, config)
     if checked.meta.algorithm not in ALGORITHMS:
-        raise Unfit(f"made with algorithm {shown(checked.meta.algorithm)}, which this version does not know")
+        raise Unfit(f"made with algorithm {shown(checked.meta.algorithm)}, which is unknown to this version")
     env, training = _saved_config(checked.meta)
     if config is not None:
         env, training = config.env, config.training
@@ -143,7 +144,7 @@ def check_content(content: Any, config: Config | None) -> EnvSpec:
         import_named(env.imports, training.network)
         env = env.model_copy(update={"name": canonical_env_name(env.name)})
         if problem := missing_mode(env):
-            raise Unfit(f"trained on something that does not exist: {problem}")
+            raise Unfit(f"trained in an unknown environment: {problem}")
         spec = spec_of(env)
         shapes = _network_shapes(training, spec)
     except NotPermitted:
@@ -166,8 +167,8 @@ def _typed(content: Any) -> _Content:
         raise Unfit("not a checkpoint of this program")
     found = content["meta"].get("format")
     if type(found) is not int or found != FORMAT:
-        other = found if type(found) is int and abs(found) < 10**9 else "that is no number"
-        raise Unfit(f"has format {other}, this version reads format {FORMAT}")
+        other = found if type(found) is int and abs(found) < 10**9 else "that is not a number"
+        raise Unfit(f"has format {other}; this version reads format {FORMAT}")
     try:
         return _Content.model_validate(content)
     except ValidationError as error:
@@ -209,7 +210,7 @@ def _saved_config(meta: Meta) -> tuple[EnvConfig, TrainingConfig]:
     except ValidationError as error:
         raise Unfit(f"its configuration cannot be read: {problem_of(error)}") from None
     except (ValueError, RecursionError):
-        raise Unfit("its configuration cannot be read: no valid JSON") from None
+        raise Unfit("its configuration cannot be read: invalid JSON") from None
 
 
 def _network_shapes(training: TrainingConfig, spec: EnvSpec) -> dict[str, tuple[int, ...]]:
@@ -227,13 +228,13 @@ def _check_counts(content: _Content, num_envs: int) -> None:
         "meta and progress": (meta.env_steps, meta.updates) == (progress.env_steps, progress.updates),
         "env_steps and updates": max(progress.updates, progress.bad_updates_in_a_row) <= progress.env_steps,
         "envs and workers": (envs, workers) == (0, 0) or (envs == num_envs and workers and num_envs % workers == 0),
-        "envs and episodes under way": all(len(values) == envs for values in per_env),
+        "envs and unfinished episodes": all(len(values) == envs for values in per_env),
         "run.episodes.first and num_envs": len(episodes.first) == num_envs,
         "recent_returns and recent_lengths": len(episodes.recent_returns) == len(episodes.recent_lengths),
     }
     for what, agree in agreed.items():
         if not agree:
-            raise Unfit(f"{what} do not agree")
+            raise Unfit(f"{what} are inconsistent")
 
 
 def _check_weights(content: _Content, shapes: dict[str, tuple[int, ...]], optimizer: str) -> None:
@@ -270,10 +271,8 @@ def _check_states(content: _Content, env: EnvConfig, spec: EnvSpec) -> None:
 
 def not_finite(content: dict[str, Any]) -> tuple[str, str] | None:
     """Section and name of the first weights or moments that are not finite; None if all are."""
-    tensors = (
-        (section, name, tensor) for section in ("policy", "optimizer") for name, tensor in content[section].items()
-    )
-    return next(((section, name) for section, name, tensor in tensors if not torch.isfinite(tensor).all()), None)
+    tensors = ((part, name, tensor) for part in ("policy", "optimizer") for name, tensor in content[part].items())
+    return next(((part, name) for part, name, tensor in tensors if not torch.isfinite(tensor).all()), None)
 
 
 def check_values(content: dict[str, Any]) -> None:

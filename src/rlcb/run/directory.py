@@ -62,7 +62,7 @@ class RunDirectory:
 
 def unlock(folder: Path, descriptor: int) -> None:
     """Unlock a directory that was locked with this descriptor."""
-    with contextlib.suppress(OSError):  # a lock that nobody holds does no harm
+    with contextlib.suppress(OSError):  # a lock that no process holds does no harm
         (folder / LOCK).unlink()
     os.close(descriptor)
 
@@ -111,7 +111,7 @@ def claim(path: Path, resume: bool) -> int:
 
 def _refuse_foreign_files(path: Path) -> None:
     if any(entry.is_file() for part in ("checkpoints", "logs") for entry in (path / part).rglob("*")):
-        raise UsageError(f"--output-dir {path}: holds files that are not a run's; choose another directory")
+        raise UsageError(f"--output-dir {path}: contains files that do not belong to a run; choose another directory")
 
 
 def _identify(run: RunDirectory) -> None:
@@ -181,7 +181,7 @@ def _refuse_unreadable(file: Path) -> None:
 def read_run(path: Path) -> tuple[Config, str]:
     """Configuration and mode of the run in a directory."""
     if not all(os.path.lexists(path / name) for name in ("run.json", "config.yaml")):
-        raise CheckpointUnusable(f"{path}: holds no run to resume (no run.json and config.yaml)")
+        raise CheckpointUnusable(f"{path}: contains no run to resume (no run.json and config.yaml)")
     algorithm, mode = read_identity(path)
     _refuse_unreadable(path / "config.yaml")
     return build_config(path / "config.yaml", {}, mode=mode, algorithm=algorithm), mode
@@ -198,9 +198,9 @@ def read_identity(path: Path) -> tuple[str, str]:
     except (ValueError, KeyError, TypeError, AttributeError):
         raise CheckpointUnusable(f"{file}: damaged") from None
     if found != _FORMAT:
-        raise CheckpointUnusable(f"{file}: has another format than {_FORMAT}, which this version reads")
+        raise CheckpointUnusable(f"{file}: unknown format; this version reads format {_FORMAT}")
     if not isinstance(algorithm, str) or algorithm not in ALGORITHMS or mode not in ALGORITHMS[algorithm].modes:
-        raise CheckpointUnusable(f"{file}: names an algorithm or a mode that this version does not know")
+        raise CheckpointUnusable(f"{file}: unknown algorithm or mode")
     return algorithm, mode
 
 
@@ -229,7 +229,7 @@ def refuse_inside_run(folder: Path, own: Sequence[Path] = ()) -> None:
     above = dict.fromkeys([*Path(os.path.realpath(folder)).parents, *Path(os.path.abspath(folder)).parents])
     for parent in above:
         if Path(os.path.realpath(parent)) not in allowed and _is_run(parent):
-            raise UsageError(f"{folder}: lies inside of the run in {parent}; choose a directory outside of it")
+            raise UsageError(f"{folder}: is inside the run in {parent}; choose a directory outside of it")
 
 
 def _is_run(folder: Path) -> bool:
@@ -261,7 +261,7 @@ def _lock(path: Path) -> int:
     if descriptor is None:
         raise _in_use(path, owner)
     if owner:
-        note(f"{path}: took over the lock of a process that is gone ({owner})")
+        note(f"{path}: took over the lock of a process that no longer exists ({owner})")
     return descriptor
 
 

@@ -1,5 +1,7 @@
 """How the run in a directory ended, as its summary says."""
 
+import os
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,7 +29,7 @@ class Ending:
 
 
 def ending_of(path: Path) -> Ending | None:
-    """How the run in a directory finished; None if it has not, or nobody knows."""
+    """How the run in a directory finished; None if it has not finished, or that is unknown."""
     try:
         summary = read_json(path / "benchmark_metrics.json", _LARGEST_SUMMARY)
         planned = summary["config"]["training"]["duration_hours"]
@@ -42,4 +44,10 @@ def how_to_resume(path: Path) -> str:
     """How an unfinished run that was moved here can be continued, for the end of a line; empty for any other."""
     if ending_of(path) is not None or not any((path / "checkpoints").glob("*.pt")):
         return ""
-    return f"; it is not finished: --resume {path} goes on with it, as --resume auto would have in its old place"
+    return f"; it is unfinished: resume it with {resume_flag(path)} (--resume auto would have resumed it in place)"
+
+
+def resume_flag(path: Path) -> str:
+    """The flag that resumes the run in a directory, as it is typed; a directory named auto is not the word auto."""
+    place = os.path.join(".", path) if str(path) == "auto" else str(path)
+    return f"--resume {shlex.quote(place)}"

@@ -1,4 +1,4 @@
-"""The energy of a machine's processors while a run goes on, from Linux's counters (RAPL), where they can be read."""
+"""The energy of a machine's processors during a run, from Linux's counters (RAPL), where they can be read."""
 
 import os
 import time

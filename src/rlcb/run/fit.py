@@ -1,4 +1,4 @@
-"""Whether environment and network fit each other and this program, found out before a run is begun."""
+"""Whether environment and network fit each other and this program, checked before a run starts."""
 
 from dataclasses import dataclass
 
@@ -21,7 +21,7 @@ class Fit:
         """The environment's spaces, for people."""
         shape = " × ".join(map(str, self.spec.observation_shape))
         actions = f"{self.spec.num_actions} {'continuous ' if self.spec.continuous else ''}actions"
-        return f"{shape} {self.spec.observation_dtype} in, {actions} out"
+        return f"{shape} {self.spec.observation_dtype} observations, {actions}"
 
 
 def check_fit(config: Config) -> Fit:
@@ -30,8 +30,8 @@ def check_fit(config: Config) -> Fit:
     fit = Fit(foreseen_spec(config.env)) if trial is None else Fit(*trial)
     if fit.repeats is False:
         note(
-            f"{config.env.name} does not repeat itself for the same seed and actions, so a resumed run goes on, but "
-            "not exactly; let all that is random in it come from self.np_random"
+            f"{config.env.name} is not deterministic for a given seed and actions, so a resumed run continues, but "
+            "not exactly; draw all random numbers in it from self.np_random"
         )
     name = config.training.network
     if name != "auto" or config.training.normalize_observations:

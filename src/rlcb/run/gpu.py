@@ -5,7 +5,7 @@ import threading
 
 _LIBRARY = "libnvidia-ml.so.1"  # part of NVIDIA's driver
 _EVERY = 0.25  # seconds between two readings; one takes less than a millisecond
-_PATIENCE = 2.0  # seconds to wait for a reading under way, which a driver that hangs never ends
+_PATIENCE = 2.0  # seconds to wait for a reading in progress, which a driver that hangs never ends
 
 
 class _Utilization(ctypes.Structure):
@@ -134,7 +134,7 @@ def _managed_gpu(device: str) -> _ManagedGpu | None:
     uuid = getattr(torch.cuda.get_device_properties(torch.cuda.current_device()), "uuid", None)
     try:
         return _ManagedGpu(f"GPU-{uuid}")
-    except OSError:  # another vendor's GPU, part of one, or a driver without the library: the run goes on without it
+    except OSError:  # another vendor's GPU, part of one, or a driver without the library: the run continues without it
         return None
 
 

@@ -23,7 +23,7 @@ class UpdateLines:
         self._begun: tuple[float, float] | None = None  # training time and share done when this process began
 
     def begin(self, seconds: float, fraction: float) -> None:
-        """The run goes on from here, with so much training time and such a share done."""
+        """The run continues from here, with this training time and share done."""
         self._begun = self._begun or (seconds, fraction)
 
     def show(self, metrics: Mapping[str, Any], fraction: float) -> None:

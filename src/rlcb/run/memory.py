@@ -45,7 +45,7 @@ def expected_bytes(config: Config, plan: Plan, spec: EnvSpec) -> int:
 
 
 def _pass_bytes(config: Config, samples: int, spec: EnvSpec) -> int:
-    """A forward and backward pass over so many samples, or over as many of them as go through the network at a time."""
+    """A forward and backward pass over this many samples, or over as many as go through the network at a time."""
     training = config.training
     at_once = min(samples, training.micro_batch_size or samples)
     network = ("nature" if spec.is_image else "mlp") if training.network == "auto" else training.network

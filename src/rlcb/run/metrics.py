@@ -35,7 +35,7 @@ class MetricsWriter:
         self.totals = cut_history(self.path, resume_after)
         missing = resume_after - self.totals.updates
         if missing > 0:
-            warn(f"{self.path}: {missing} of {resume_after} updates are missing; the run goes on without their metrics")
+            warn(f"{self.path}: {missing} of {resume_after} updates are missing; continuing without their metrics")
         self._file = Appender(self.path)
         purge_after = self.totals.last[-1]["step"] if self.totals.last else None
         self._events = EventWriter(folder, purge_after) if tensorboard else None

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class Recorder:
-    """Owns the run directory's files while a run goes on; one per run, wherever the workers are."""
+    """Owns the run directory's files during a run; one per run, wherever the workers are."""
 
     def __init__(
         self,
@@ -116,7 +116,7 @@ class Recorder:
         self._writer.write(metrics)
         if first.skipped_steps:
             self.run.event("not_finite", update=metrics["update"], skipped_steps=first.skipped_steps)
-            warn(f"update {metrics['update']}: {first.skipped_steps} optimizer steps left out as not finite")
+            warn(f"update {metrics['update']}: {first.skipped_steps} optimizer steps skipped: gradient not finite")
         self._lines.show(metrics, first.fraction)
         self.console.progress(first.fraction, f"{metrics['time/fps']:,.0f} FPS")
         if self._on_update:
@@ -175,7 +175,7 @@ class Recorder:
         write_columns(self._writer.path, self.run.path / "metrics.json")
 
     def abandon(self, state: RunState) -> None:
-        """Leave a run that cannot go on so that it can be resumed: a checkpoint, and summaries of how far it came."""
+        """Leave a run that cannot continue so that it can be resumed: a checkpoint and summaries of how far it came."""
         self.save(state)
         write_summaries(self.run, self.config, self.outcome("interrupted"))
 
@@ -183,12 +183,12 @@ class Recorder:
         """A process was lost and is being replaced."""
         self.worker_restarts += 1
         self.run.event("worker_lost", worker=name, how=how, restarts=times)
-        warn(f"{name} is lost ({how}); replacing it")
+        warn(f"{name} was lost ({how}); replacing it")
 
     def note_size(self, before: int, now: int) -> None:
-        """The run goes on with another number of workers."""
+        """The run continues with another number of workers."""
         self.run.event("regrouped", workers_before=before, workers=now)
-        warn(f"going on with {now} worker{'s' * (now > 1)} instead of {before}, the same environments divided anew")
+        warn(f"continuing with {now} worker{'s' * (now > 1)} instead of {before}; environments are redistributed")
 
     def outcome(self, status: str) -> Outcome:
         """How far the run is."""

@@ -14,7 +14,7 @@ from rlcb.config.schema import Config, ParallelConfig, fields
 from rlcb.console import note, say
 from rlcb.errors import CheckpointUnusable, UsageError
 from rlcb.run.directory import checkpoints_of, read_run, refuse_locked
-from rlcb.run.ending import ending_of
+from rlcb.run.ending import ending_of, resume_flag
 
 # Keys whose null is replaced by a number when a run begins.
 _DECIDED_KEYS = ("num_envs_per_worker", "num_learners", "num_slots", "num_threads")
@@ -34,6 +34,7 @@ class Request:
     dry_run: bool = False
     resume_auto: bool = False  # resume the run in the output directory if there is one, else start it
     on_update: Callable[[dict[str, Any]], object] | None = None  # takes the metrics of each update; False: stop
+    from_python: bool = False  # asked by a program, which may know environments that workers do not
 
 
 # New runs
@@ -64,7 +65,7 @@ def requested_config(request: Request) -> tuple[Config, str]:
 
 
 def settings_file(request: Request, algorithm: str, mode: str) -> Path | None:
-    """The file that the settings of a run came from; None: the program's own defaults."""
+    """The file that the settings of a run came from; None: built-in defaults defaults."""
     if request.resume:
         return request.resume / "config.yaml"
     return request.config_file or default_file(algorithm, mode)
@@ -89,7 +90,7 @@ def refuse_workers(mode: str, overrides: Given) -> None:
     """Refuse flags that say how a run is divided among processes where it is not; a cluster is refused elsewhere."""
     for key, (flag, value) in overrides.items():
         if mode == "sequential" and key in ParallelConfig.model_fields and key not in CLUSTER_KEYS:
-            raise UsageError(f"{flag} {value}: a sequential run is one process; leave it out, or use --mode parallel")
+            raise UsageError(f"{flag} {value}: a sequential run has one process; omit it or use --mode parallel")
 
 
 # Resumed runs
@@ -99,41 +100,50 @@ def _resumed_config(request: Request, path: Path) -> tuple[Config, str]:
     """Configuration and mode of the run in a directory, with what may change on top."""
     for given, flag in ((request.config_file, "--config"), (request.output_dir, "--output-dir")):
         if given:
-            raise UsageError(f"{flag}: not together with --resume, which takes it from the run")
+            raise UsageError(f"{flag}: cannot be used with --resume, which takes it from the run")
     for key, (flag, _) in request.overrides.items():
         if key not in (*RESUMABLE_KEYS, "network"):
-            raise UsageError(f"{flag}: cannot change when a run is resumed; start a new run instead")
+            raise UsageError(f"{flag}: cannot be changed when a run is resumed; start a new run instead")
     config, before = read_run(path)
     if request.algorithm not in (None, config.algorithm):
         raise UsageError(
-            f"--resume {path}: holds a run of {config.algorithm}, not of {request.algorithm}; "
-            f"go on with: rlcb train --resume {path}"
+            f"{resume_flag(path)}: contains a run of {config.algorithm}, not of {request.algorithm}; "
+            f"resume with: rlcb train {resume_flag(path)}"
         )
     mode = request.mode or before
     refuse_missing_mode(config.algorithm, mode)
     changes = dict(request.overrides)
     flag, network = changes.pop("network", ("", config.training.network))  # its own permits the network's module
     if network != config.training.network:
-        raise UsageError(f"{flag}: cannot change when a run is resumed; start a new run instead")
+        raise UsageError(f"{flag}: cannot be changed when a run is resumed; start a new run instead")
     if "num_workers" in changes or mode != before:
         changes["num_envs_per_worker"] = ("--num-workers", None)  # the total stays what it is
-    config = build_config(None, changes, base=config, mode=mode)
+    longer = build_config(None, changes, base=config, mode=mode)
     refuse_workers(mode, request.overrides)
-    return config, mode
+    if config.training.lr_schedule == "linear" and _length(longer) != _length(config):
+        note(
+            "the linear schedule of the learning rate now ends with the new length of the run, not with the earlier one"
+        )
+    return longer, mode
+
+
+def _length(config: Config) -> tuple[float | None, int]:
+    """The hours or steps that a run is to train for."""
+    return config.training.duration_hours, config.training.total_timesteps
 
 
 # --resume auto
 
 
 def decide_resume(request: Request) -> Request | Path:
-    """What `--resume auto` means for the directory as it is: start, or go on; a path: the run there is finished."""
+    """What `--resume auto` means for the directory as it is: start, or continue; a path: the run there is finished."""
     wanted, mode = requested_config(request)
     path = request.output_dir or default_output(wanted.algorithm, mode)
     refuse_locked(path)
     try:
         found = _stored_run(path, wanted, mode)
     except CheckpointUnusable as error:
-        raise CheckpointUnusable(f"{error}; nothing was changed: to start the run anew move {path} away") from None
+        raise CheckpointUnusable(f"{error}; nothing was changed; to start from scratch, move {path} away") from None
     if found is None:
         return replace(request, resume_auto=False)
     stored, saved = found
@@ -144,22 +154,22 @@ def decide_resume(request: Request) -> Request | Path:
     ending = ending_of(path)
     if ending and ending.reaches(config.training) and any(file.name.endswith("_final.pt") for file in saved):
         length = f"{ending.env_steps:,} steps in {ending.hours:.2f} hours"
-        say(f"Finished already: the run in {path} has {length}; nothing is left to do")
+        say(f"Already finished: the run in {path} has {length}; nothing to do")
         return path
     return asked
 
 
 def _stored_run(path: Path, wanted: Config, mode: str) -> tuple[Config, list[Path]] | None:
-    """Configuration and checkpoints of the run in a directory; None, with a note, where there is nothing to go on."""
+    """Configuration and checkpoints of the run in a directory; None, with a note, if there is nothing to continue."""
     parts = [os.path.lexists(path / name) for name in ("run.json", "config.yaml")]
     if all(parts) or checkpoints_of(path, wanted, mode):
         stored, before = read_run(path)
         if saved := checkpoints_of(path, stored, before):
             return stored, saved
     if any(parts):
-        note(f"--resume auto: the run in {path} has no checkpoint yet, so it starts")
+        note(f"--resume auto: the run in {path} has no checkpoint yet; starting from the beginning")
     else:
-        note(f"--resume auto: there is no run in {path}, so it starts")
+        note(f"--resume auto: there is no run in {path}; starting a new one")
     return None
 
 
@@ -181,6 +191,6 @@ def _changes(request: Request, wanted: Config, stored: Config, path: Path) -> di
             changes[key] = (f"{request.config_file}: {section}.{key}", new)
         else:
             where = f"{flag[0]} {flag[1]}" if flag else f"{request.config_file}: {section}.{key} {new}"
-            total = f"{new} environments in all; " if key == "num_envs_per_worker" else ""
-            raise UsageError(f"{where}: {total}the run in {path} has {old}, which cannot change when a run is resumed")
+            total = f"{new} environments in total; " if key == "num_envs_per_worker" else ""
+            raise UsageError(f"{where}: {total}the run in {path} has {old}; this cannot be changed on resume")
     return changes

@@ -44,7 +44,7 @@ class ResourceMeter:
         cores: int | None = None,
         disturbance: DisturbanceMeter | None = None,
     ):
-        """`elsewhere`: memory and processor seconds of processes on other machines; `cores`: usable ones in all.
+        """`elsewhere`: memory and processor seconds of processes on other machines; `cores`: usable ones in total.
 
         `disturbance`: None where the run's processes are not all in this process's tree.
         """

@@ -22,7 +22,7 @@ class Progress:
     bad_updates_in_a_row: int = 0
 
     def count(self, env_steps: int, skipped_steps: int) -> None:
-        """Count one more update from so many environment steps, with so many optimizer steps skipped."""
+        """Count one more update from this many environment steps, with this many optimizer steps skipped."""
         self.env_steps += env_steps
         self.updates += 1
         self.skipped_steps += skipped_steps
@@ -48,7 +48,7 @@ class WorkerState:
     """What one worker alone has: its environments and random generators."""
 
     envs: list[bytes]
-    episode_returns: list[float]  # of the episodes under way, per environment
+    episode_returns: list[float]  # of the unfinished episodes, per environment
     episode_lengths: list[int]
     discounted_returns: list[float]  # of the reward normaliser, per environment
     acting_rng: NDArray[np.uint8] | None  # None: the run was divided among another number of workers before
@@ -81,7 +81,7 @@ class RunState:
 
 @dataclass(frozen=True)
 class Start:
-    """What one worker goes on from."""
+    """What one worker continues from."""
 
     shared: SharedState
     own: WorkerState

@@ -13,6 +13,7 @@ from rlcb.config.registry import Kind
 from rlcb.config.schema import Config
 from rlcb.console import clock, filled, warn
 from rlcb.envs.own_code import permitted_flags
+from rlcb.envs.registered import refuse_unshared
 from rlcb.errors import RlcbError, UsageError, WorkersLost
 from rlcb.run.directory import set_aside
 from rlcb.signals import StopRequest
@@ -39,7 +40,7 @@ from rlcb.suite.work import Work
 if TYPE_CHECKING:
     from rlcb.suite.cluster import Cluster
 
-ANSWER = "every run under way finishes its update and saves, then the suite stops"  # to a signal
+ANSWER = "the current runs finish their update and save, then the suite stops"  # to a signal
 _CLUSTER_ATTEMPTS = 3  # Ray may end the process that uses it, for instance when one of its calls fails
 
 
@@ -52,6 +53,7 @@ def benchmark(
     repeat_disturbed: bool = False,
     *,
     stop: StopRequest,
+    from_python: bool = False,
 ) -> int:
     """Do what is not done yet of a suite; returns the exit code. Without file and flags it continues the stored one.
 
@@ -59,6 +61,7 @@ def benchmark(
     `jobs`: how many runs train at a time: a number, auto, or None for what is usual for such a suite.
     `dry_run`: print what would be done, after all that could refuse it; nothing is started, measured or written.
     `repeat_disturbed`: move finished runs aside that other programs disturbed, so that they are done again.
+    `from_python`: this process is a program's, which may know environments that the processes of runs do not.
     """
     stop.install()
     where = {key: flags[key][1] for key in WHERE if key in flags}
@@ -66,9 +69,12 @@ def benchmark(
     wanted = build_suite(file, flags) if (file or flags) and not is_continued else None
     if wanted is None and not has_plan(output):
         raise UsageError(
-            f"--output-dir {output}: holds no suite to continue; to start one give --suite NAME|FILE, --duration HOURS "
-            "or --total-timesteps N"
+            f"--output-dir {output}: contains no suite to resume; to start one give --suite NAME|FILE, "
+            "--duration HOURS or --total-timesteps N"
         )
+    settings = (wanted or stored(output)).settings
+    for game in settings.games if from_python else ():
+        refuse_unshared(game, settings.overrides.get(IMPORTS, ()))
     again = f"rlcb benchmark --output-dir {output}{permitted_flags()}" + (f" --jobs {jobs}" if jobs else "")
 
     def work(stop: StopRequest) -> int:
@@ -79,7 +85,7 @@ def benchmark(
             suite = _agreed(output, _chosen(output, wanted, where))
             return _carry_out(output, suite, stop, jobs, repeat_disturbed, again)
 
-    cluster = where["cluster"] if "cluster" in where else (wanted or stored(output)).settings.cluster
+    cluster = where.get("cluster", settings.cluster)
     if cluster in (None, "local"):
         return work(stop)
     from rlcb.cluster.connect import guarded
@@ -89,12 +95,12 @@ def benchmark(
         own.install()
         return work(own)
 
-    for _ in range(_CLUSTER_ATTEMPTS):  # the suite goes on where it was
+    for _ in range(_CLUSTER_ATTEMPTS):  # the suite continues where it was
         code = guarded(connected_work)
         if code is not None:
             return code
-        warn("Ray ended the process that was connected to the cluster")
-    raise WorkersLost(f"this machine's part of the cluster is gone; continue with: {again}")
+        warn("Ray terminated the process that was connected to the cluster")
+    raise WorkersLost(f"Ray on this machine has stopped; resume with: {again}")
 
 
 def _carry_out(
@@ -202,7 +208,7 @@ def _do(work: Work, jobs: int | str | None, again: str) -> int:
     report = work.report() if work.results and stop.signal is None else None
     if stop.signal is not None:
         event(work.output, "suite_interrupted", signal=stop.signal)
-        display.line(f"Interrupted. What is finished is kept. Continue with: {again}")
+        display.line(f"Interrupted. Finished runs are kept. Resume with: {again}")
         return stop.exit_code
     if report:
         display.line(f"Report: {report}")
@@ -213,5 +219,5 @@ def _do(work: Work, jobs: int | str | None, again: str) -> int:
     event(work.output, "suite_finished", failures=work.failures)
     if work.failures:
         reasons = "; ".join(f"{name}: {reason}" for name, reason in work.failures.items())
-        raise RlcbError(f"{len(work.failures)} failed ({reasons}); all else is done; try those again with: {again}")
+        raise RlcbError(f"{len(work.failures)} failed ({reasons}); everything else is complete; to retry: {again}")
     return 0

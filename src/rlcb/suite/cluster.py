@@ -1,7 +1,7 @@
 """The runs of a suite on the nodes of a Ray cluster: which node each goes to, as many at a time as fit.
 
 A sequential run goes to one node as a whole (`RemoteRun`). A parallel run spreads its workers over several nodes, as
-`rlcb train --cluster` does; it is started when no other run of the suite is under way, and no other is started until
+`rlcb train --cluster` does; it is started when no other run of the suite is in progress, and no other is started until
 it has ended. So no run waits for what another one holds, and no core is given away twice.
 """
 
@@ -25,7 +25,7 @@ from rlcb.envs.own_code import FOLDER
 from rlcb.errors import ResourceError, WorkersLost
 from rlcb.hardware import BESIDE_VARIABLE
 from rlcb.suite.directory import config_path, resumable
-from rlcb.suite.jobs import expected_memory, on_gpu
+from rlcb.suite.jobs import expected_memory, on_gpu, useful_threads
 from rlcb.suite.machines import Machines, UnderWay, train_words
 from rlcb.suite.process import Child
 from rlcb.suite.remote_run import RemoteRun
@@ -51,7 +51,7 @@ def joined(suite: Suite, output: Path, jobs: int | str | None) -> "Iterator[Clus
 
 @dataclass(frozen=True)
 class _Taken:
-    """What a run under way has of a node."""
+    """What a run in progress has of a node."""
 
     node: Node
     need: Need
@@ -65,7 +65,7 @@ class Cluster(Machines):
         self._suite, self._output, self._limit = suite, output, limit
         self._watch = ClusterWatch(head, ray.get_runtime_context().get_node_id())
         self._taken: dict[SuiteRun, _Taken] = {}
-        self._spanning: SuiteRun | None = None  # the parallel run under way
+        self._spanning: SuiteRun | None = None  # the parallel run in progress
         self._refused: dict[str, str] = {}  # node → why no run is started there
         self._avoided: dict[str, float] = {}  # node that a run was lost with → when
         self._needs: dict[tuple[str, str], Need] = {}
@@ -126,12 +126,12 @@ class Cluster(Machines):
             has = f"the largest one is {largest}" if largest else "there is no node with cores"
             raise ResourceError(
                 f"--cluster {self._suite.settings.cluster}: {run.name} needs {self.need_of(run)} on one node; {has}; "
-                "use fewer --num-threads or a larger node"
+                "use a smaller --num-threads or a larger node"
             )
 
     @property
     def count(self) -> int:
-        """How many runs can be under way at a time."""
+        """How many runs can train at the same time."""
         most = max(map(self._fitting, self._one_of_each()), default=1)
         return max(min(most, self._limit or most), 1)
 
@@ -146,7 +146,7 @@ class Cluster(Machines):
         ]
 
     def _fitting(self, run: SuiteRun) -> int:
-        """How many runs like this one would be under way on empty nodes."""
+        """How many runs like this one would train at the same time on empty nodes."""
         need, count = self.need_of(run), 0
         for node in self.nodes().values():
             if node.has(need):
@@ -155,7 +155,7 @@ class Cluster(Machines):
         return count
 
     def at_once(self, run: SuiteRun) -> int:
-        """How many runs like this one can be under way at a time."""
+        """How many runs like this one can train at the same time."""
         if run.kind.is_parallel:
             return 1
         most = self._fitting(run)
@@ -177,13 +177,14 @@ class Cluster(Machines):
         if node is None:
             self._without_room.add(need)
             if not self._taken:
-                self.shortage = f"Cluster: no node has {need} free, which {run.name} needs; waiting for one"
+                self.shortage = f"Cluster: no node has {need} free, which {run.name} needs; waiting"
             return None
         resumed = resumable(run)
 
         def words(folder: Path) -> list[str]:
             command = train_words(run, self._suite, folder / CONFIG, folder / RUN, resumed)
-            return [*command, *(["--num-threads", str(int(node.cores))] if need.cores is None else [])]
+            threads = int(node.cores) if need.gpus else useful_threads(self._suite, run.kind, int(node.cores))
+            return [*command, *(["--num-threads", str(threads)] if need.cores is None else [])]
 
         variables = {BESIDE_VARIABLE: str(self._beside(run, node, unfinished)), FOLDER: os.environ.get(FOLDER, "")}
         text = self._suite.configs[run.kind].to_yaml().encode()
@@ -225,7 +226,7 @@ class Cluster(Machines):
         taken = self._taken.pop(run)
         if taken.remote.refused and taken.node.id not in self._refused:
             self._refused[taken.node.id] = taken.remote.refused
-            note(f"no run is started on {taken.remote.refused}; install the same on all nodes")
+            note(f"no run is started on {taken.remote.refused}; install the same versions on all nodes")
         elif taken.remote.lost:
             self._avoided[taken.node.id] = time.monotonic()
 
@@ -233,7 +234,7 @@ class Cluster(Machines):
         """Look at the nodes anew; raise WorkersLost if the cluster is gone, or none of its nodes can be used."""
         self._without_room.clear()
         if self._watch.lost:
-            raise WorkersLost(f"{self._watch.lost}; continue with: rlcb benchmark --output-dir {self._output}")
+            raise WorkersLost(f"{self._watch.lost}; resume with: rlcb benchmark --output-dir {self._output}")
         if self._refused and not self._taken and not self.nodes():
             raise WorkersLost(f"no node of the cluster can be used: {next(iter(self._refused.values()))}")
 
@@ -243,7 +244,7 @@ class Cluster(Machines):
         """The nodes, and how many runs at a time."""
         nodes = self.nodes()
         at_most = f"up to {self.count} run{'' if self.count == 1 else 's'} at a time"
-        alone = "; a parallel run has all nodes to itself" if any(k.is_parallel for k in self._suite.configs) else ""
+        alone = "; a parallel run uses all nodes exclusively" if any(k.is_parallel for k in self._suite.configs) else ""
         return [
             f"Cluster {self._suite.settings.cluster}: {at_most}{alone}; nodes:",
             *(f"  {node}" for node in nodes.values()),

@@ -133,8 +133,8 @@ def refuse_differences(output: Path, planned: Suite, wanted: Suite) -> None:
         different = named + different
         more = f" and {len(different) - _SHOWN} more" if len(different) > _SHOWN else ""
         raise UsageError(
-            f"--output-dir {output}: holds a suite with other settings: {'; '.join(different[:_SHOWN])}{more}. "
-            "Choose another directory, or give nothing but --output-dir to continue that suite"
+            f"--output-dir {output}: contains a suite with different settings: {'; '.join(different[:_SHOWN])}{more}. "
+            "Choose another directory, or give only --output-dir to resume that suite"
         )
 
 
@@ -156,7 +156,7 @@ def _left_open(config: Config) -> list[tuple[str, str]]:
 
 def _differences(before: dict[str, Any], now: dict[str, Any], prefix: str = "") -> list[str]:
     return [
-        f"{prefix}{key} {before.get(key, 'not set')} there, {now.get(key, 'not set')} now"
+        f"{prefix}{key} {before.get(key, 'not set')} there and {now.get(key, 'not set')} here"
         for key in {**before, **now}
         if before.get(key) != now.get(key)
     ]

@@ -10,11 +10,11 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 _SAY_EVERY = 60.0  # seconds between lines that say how far everything is, where there is no bar
-_NAMED = 4  # commands under way that such a line names
+_NAMED = 4  # commands in progress that such a line names
 
 
 class Display(Screen):
-    """Prints lines; on a terminal keeps a bar and the commands under way below them, which are removed at the end."""
+    """Prints lines; on a terminal keeps a bar and the commands in progress below them, which are removed at the end."""
 
     def __init__(self, console: "Console | None" = None):
         self._area = None
@@ -36,14 +36,14 @@ class Display(Screen):
         return not self.drawn and monotonic() - self._said >= _SAY_EVERY
 
     def say(self, phase: str, fraction: float, times: str, current: Sequence[str]) -> None:
-        """Print in a line what `show` draws; `current`: how far each command under way is."""
+        """Print in a line what `show` draws; `current`: how far each command in progress is."""
         self._said = monotonic()
         more = [f"{len(current) - _NAMED} more"] if len(current) > _NAMED else []
         words = "; ".join([*current[:_NAMED], *more])
         self.line(f"{phase}: {int(100 * fraction)} %, {times}{' | ' if words else ''}{words}")
 
     def show(self, phase: str, fraction: float, times: str, current: Sequence[str]) -> None:
-        """Redraw the bar: phase, share done, elapsed and remaining time, the last line of each command under way."""
+        """Redraw the bar: phase, share done, elapsed and remaining time, the last line of each command in progress."""
         if not self._area or not self._live:
             return
         from rich.console import Group

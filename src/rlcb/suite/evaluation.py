@@ -1,4 +1,4 @@
-"""The evaluations of a suite: of every finished run, side by side, as nobody measures how long they take."""
+"""The evaluations of a suite: of every finished run, side by side, as their duration is not measured."""
 
 import time
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ _GPU_THREADS = 2  # of an evaluation on a GPU: they step the environments
 
 @dataclass(frozen=True)
 class _Job:
-    """An evaluation under way."""
+    """An evaluation in progress."""
 
     run: SuiteRun
     child: Child
@@ -53,7 +53,7 @@ class Evaluations:
     def evaluate(self) -> None:
         """Do all of them; one that fails is recorded and does not stop the others."""
         if self._already:
-            self._display.line(f"Evaluated already: {self._already} of {self._already + len(self._todo)} runs")
+            self._display.line(f"Already evaluated: {self._already} of {self._already + len(self._todo)} runs")
         while self._jobs or (self._waiting and self._stop.signal is None):
             while self._waiting and self._stop.signal is None and self._has_room(self._waiting[0]):
                 self._start(self._waiting.pop(0))
@@ -70,7 +70,7 @@ class Evaluations:
                 self._display.say("Evaluation", done, self._times(), [job.label for job in self._jobs])
 
     def _has_room(self, run: SuiteRun) -> bool:
-        """Whether an evaluation can be started beside those under way."""
+        """Whether an evaluation can be started beside those in progress."""
         return len(self._jobs) < self._most and len(self._cores.free) >= self._claim(run)
 
     def _claim(self, run: SuiteRun) -> int:

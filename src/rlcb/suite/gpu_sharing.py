@@ -25,13 +25,13 @@ def service() -> str | None:
 
 @contextmanager
 def shared_gpu(wanted: bool) -> Iterator[None]:
-    """Start the service for what is done here, unless the user has started one; `wanted`: whether anybody needs it."""
+    """Start the service for what is done here, unless the user has started one; `wanted`: whether it is needed."""
     program = service()
     if not wanted or _PIPE in os.environ:
         yield
         return
     if program is None:
-        note("several runs share the GPU in slices of time, as NVIDIA's MPS is not installed: --jobs 1 may be faster")
+        note("several runs share the GPU by time slicing, because NVIDIA MPS is not installed; --jobs 1 may be faster")
         yield
         return
     with tempfile.TemporaryDirectory(prefix="rlcb-mps-", ignore_cleanup_errors=True) as folder:
@@ -39,7 +39,7 @@ def shared_gpu(wanted: bool) -> Iterator[None]:
         for place in places.values():
             Path(place).mkdir()
         if (problem := _command(program, ["-d"], "", places)) is not None:
-            note(f"several runs share the GPU in slices of time, as NVIDIA's MPS did not start: {problem}")
+            note(f"several runs share the GPU by time slicing, because NVIDIA MPS did not start: {problem}")
             yield
             return
         os.environ.update(places)
@@ -49,7 +49,7 @@ def shared_gpu(wanted: bool) -> Iterator[None]:
             for name in places:
                 del os.environ[name]
             if (problem := _command(program, [], "quit\n", places)) is not None:
-                note(f"NVIDIA's MPS could not be ended: {problem}")
+                note(f"NVIDIA MPS could not be stopped: {problem}")
 
 
 def _command(program: str, arguments: list[str], text: str, places: dict[str, str]) -> str | None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from rlcb.analysis.suites import SuiteRun
-from rlcb.config.plan import make_plan, threads_each
+from rlcb.config.plan import make_plan, takes_one_thread, threads_each
 from rlcb.config.registry import Kind
 from rlcb.config.schema import Config
 from rlcb.console import note
@@ -52,18 +52,29 @@ def lacks_threads(suite: Suite) -> bool:
 
 
 def _own_threads(suite: Suite, kind: Kind, cores: int) -> int:
-    """Threads of a run's learning processes: sequential runs divide the cores, parallel workers have one each."""
+    """Threads of a run's learning processes: sequential runs divide the cores, parallel workers have one each.
+
+    A network that makes use of one thread has one.
+    """
     config = suite.configs[kind]
     if kind.is_parallel:
         workers, learners = _processes(config)
-        return threads_each(workers, learners, cores) if learners else 1
+        return useful_threads(suite, kind, threads_each(workers, learners, cores)) if learners else 1
     sequential = sum(not other.is_parallel for other in suite.settings.kinds)
     alike = sequential * len(suite.settings.seeds) * len(suite.settings.games)
-    return max(cores // (min(alike, gpu_jobs(cores)) if on_gpu(suite, kind) else alike), 1)
+    if on_gpu(suite, kind):
+        return max(cores // min(alike, gpu_jobs(cores)), 1)
+    return useful_threads(suite, kind, max(cores // alike, 1))
+
+
+def useful_threads(suite: Suite, kind: Kind, threads: int) -> int:
+    """These threads, or one if the networks of all games take one; all runs of a kind have the same number."""
+    config, games = suite.configs[kind], [canonical_env_name(game) for game in suite.settings.games]
+    return 1 if all(takes_one_thread(config.changed("env", name=game)) for game in games) else threads
 
 
 def gpu_jobs(cores: int) -> int:
-    """The most runs at a time that use the GPU of a machine with so many cores."""
+    """The most runs at a time that use the GPU of a machine with this many cores."""
     return max(min(cores // _GPU_CORES, _GPU_JOBS), 1)
 
 
@@ -108,11 +119,11 @@ class JobPlan:
         return ", ".join(f"{name} {claim}" for name, claim in found.items())
 
     def at_once(self, run: SuiteRun) -> int:
-        """How many runs like this one can be under way at a time."""
+        """How many runs like this one can train at the same time."""
         return min(self.count, len(self.shares) // self.claims[run.kind])
 
     def beside(self, run: SuiteRun, others: Sequence[SuiteRun]) -> int:
-        """The most of the others that can be under way at the same time as this run."""
+        """The most of the others that can train at the same time as this run."""
         room, found = len(self.shares) - self.claims[run.kind], 0
         for claim in sorted(self.claims[other.kind] for other in others):
             if claim > room or found + 1 >= self.count:
@@ -135,8 +146,8 @@ def plan_jobs(wanted: int | str | None, suite: Suite, runs: Sequence[SuiteRun], 
         wanted = 1 if timed or lacks_threads(suite) else "auto"
     if wanted != 1 and lacks_threads(suite):
         raise UsageError(
-            f"--jobs {wanted}: this suite was begun without a number of threads for its runs, so its results would "
-            "depend on --jobs; continue it with --jobs 1, or begin one in another directory"
+            f"--jobs {wanted}: this suite was started without a fixed number of threads per run, so its results would "
+            "depend on --jobs; resume it with --jobs 1, or start a new one in another directory"
         )
     needs = {kind: _need(suite, kind, cores) for kind in suite.configs}
     with_gpu = any(on_gpu(suite, kind) for kind in suite.configs)
@@ -147,16 +158,17 @@ def plan_jobs(wanted: int | str | None, suite: Suite, runs: Sequence[SuiteRun], 
     else:
         count = min(wanted, cores)
         if count < wanted:
-            note(f"--jobs {wanted}: there are {cores} usable cores, so at most {count} runs train at a time")
+            note(f"--jobs {wanted}: there are {cores} usable cores, so at most {count} runs train concurrently")
     count = max(min(count, len(runs)), 1)
     claims, threads = {}, {}
     for kind, config in suite.configs.items():
         divides = timed and not kind.is_parallel and not config.hardware.num_threads
         claims[kind] = max(0 if divides else needs[kind], cores // count)
         if timed and count > 1 and not config.hardware.num_threads and not _elsewhere(config, kind):
-            threads[kind] = threads_each(*(_processes(config) if kind.is_parallel else (1, 0)), claims[kind])
+            share = threads_each(*(_processes(config) if kind.is_parallel else (1, 0)), claims[kind])
+            threads[kind] = share if with_gpu else useful_threads(suite, kind, share)
     if timed and count > 1:
-        note("several runs by time share the cores: what they reach, and how fast, depends on --jobs")
+        note("several timed runs share the cores, so their rewards and speeds depend on --jobs")
     return JobPlan(count, shares, claims, threads, with_gpu)
 
 
@@ -175,7 +187,7 @@ def _need(suite: Suite, kind: Kind, cores: int) -> int:
 
 
 class CorePool:
-    """Cores in shares: which of them the runs under way have."""
+    """Cores in shares: which of them the runs in progress have."""
 
     def __init__(self, shares: Shares):
         self._shares = shares
@@ -188,12 +200,12 @@ class CorePool:
 
     @property
     def free(self) -> list[int]:
-        """The numbers of the shares that nobody has."""
+        """The numbers of the free shares."""
         used = {share for shares in self._taken.values() for share in shares}
         return [share for share in range(len(self._shares)) if share not in used]
 
     def take(self, run: SuiteRun, count: int) -> tuple[int, ...]:
-        """The cores of so many free shares, which are the run's own until it leaves; there must be as many."""
+        """The cores of this many free shares, which are the run's own until it leaves; there must be as many."""
         self._taken[run] = self.free[:count]
         return tuple(core for share in self._taken[run] for core in self._shares[share])
 
@@ -203,7 +215,7 @@ class CorePool:
 
 
 class Room:
-    """The cores and the memory that the runs under way have."""
+    """The cores and the memory that the runs in progress have."""
 
     def __init__(self, plan: JobPlan, suite: Suite, available: Callable[[], int] = available_bytes):
         """`available`: the bytes of memory that can be had now."""
@@ -235,9 +247,9 @@ class Room:
         if own <= free and together <= self._at_first:
             return True
         self.shortage = self.shortage or (
-            f"Memory: {len(others) + 1} runs at a time would take about {together / _MB:,.0f} MB; "
-            f"{self._at_first / _MB:,.0f} MB were free before the first run, {free / _MB:,.0f} MB are now: "
-            "runs wait for others to end"
+            f"Memory: {len(others) + 1} concurrent runs would need about {together / _MB:,.0f} MB; "
+            f"{self._at_first / _MB:,.0f} MB were free before the first run, {free / _MB:,.0f} MB are free now: "
+            "waiting for other runs to finish"
         )
         return False
 

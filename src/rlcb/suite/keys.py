@@ -36,13 +36,13 @@ def check_keys(keys: Iterable[str], algorithms: Sequence[str], source: Sources, 
     where = f"{source['variants']}.{variant}" if variant else source["overrides"]
     for key in keys:
         if key in _DECIDED:
-            raise UsageError(f"{where}.{key}: is decided by {_DECIDED[key]} in a suite")
+            raise UsageError(f"{where}.{key}: in a suite, this is set by {_DECIDED[key]}")
         if key not in PASSED_ON:
             raise UsageError(f"{where}: unknown key {key}{meant(key, PASSED_ON)}")
         if not any(key in keys_of(algorithm) for algorithm in algorithms):
             owners = " and ".join(name for name in ALGORITHMS if key in keys_of(name))
             place = where_of(source, key, variant)
-            raise UsageError(f"{place}: is for {owners}, this suite has {' and '.join(algorithms)}")
+            raise UsageError(f"{place}: belongs to {owners}, but this suite has {' and '.join(algorithms)}")
 
 
 # Variants
@@ -60,12 +60,12 @@ def check_variants(variants: Variants, algorithms: Sequence[str], modes: Sequenc
             raise UsageError(f"{where}.{name}.{CONFIG}: {values[CONFIG]!r} is not valid; must be a config file")
     for one, other in combinations(variants, 2):
         if one.lower() == other.lower():
-            raise UsageError(f"{where}: {one} and {other} differ in the case of letters alone; choose another name")
+            raise UsageError(f"{where}: {one} and {other} differ only in upper and lower case; rename one")
     _refuse_overruled(variants, source)
     kept = {kind.algorithm for kind in kinds_of(algorithms, modes, variants)}
     for algorithm in algorithms:
         if algorithm not in kept:
-            raise UsageError(f"{where}: none applies to {algorithm}; add one without keys, such as 'base: {{}}'")
+            raise UsageError(f"{where}: none applies to {algorithm}; add a variant without keys, such as 'base: {{}}'")
 
 
 def chosen(variants: Any, flag: str, names: Sequence[Any]) -> Any:
@@ -90,7 +90,7 @@ def _refuse_overruled(variants: Variants, source: Sources) -> None:
         setting = [f"variants.{name}" for name, values in variants.items() if key in values]
         if setting:
             names = f"{' and '.join(setting)} of the suite file set{'s' if len(setting) == 1 else ''}"
-            raise UsageError(f"{flag}: {names} it too; leave the flag out, or change the file")
+            raise UsageError(f"{flag}: {names} it as well; omit the flag or change the file")
 
 
 def note_left_out(variants: Variants, algorithms: Sequence[str], modes: Sequence[str]) -> None:
@@ -99,7 +99,7 @@ def note_left_out(variants: Variants, algorithms: Sequence[str], modes: Sequence
     missing = [kind for kind in crossed(algorithms, modes, variants) if kind not in kept]
     for name in dict.fromkeys(kind.variant for kind in missing):
         where = ", ".join(f"{kind.algorithm} {kind.mode}" for kind in missing if kind.variant == name)
-        note(f"variant {name}: left out for {where}: {', '.join(variants[name])} would change nothing there")
+        note(f"variant {name}: not run for {where}: {', '.join(variants[name])} would change nothing there")
 
 
 def refuse_same(configs: Mapping[Kind, Config], where: str) -> None:
@@ -110,10 +110,10 @@ def refuse_same(configs: Mapping[Kind, Config], where: str) -> None:
         both = {kind: twin for kind, twin in pairs.items() if twin in configs}
         same = [kind for kind, twin in both.items() if _counts(kind, configs) == _counts(twin, configs)]
         if same and len(same) == len(both):
-            raise UsageError(f"{where}: {one} and {other} are the same; give one other values, or leave it out")
+            raise UsageError(f"{where}: {one} and {other} are identical; change or remove one of them")
         if same:
             alike = ", ".join(f"{kind.algorithm} {kind.mode}" for kind in same)
-            note(f"variants {one} and {other} are the same for {alike}")
+            note(f"variants {one} and {other} are identical for {alike}")
 
 
 def _counts(kind: Kind, configs: Mapping[Kind, Config]) -> dict[str, dict[str, Any]]:

@@ -25,7 +25,7 @@ class UnderWay(Protocol):
 
     @property
     def resumed(self) -> bool:
-        """Whether it goes on from a checkpoint."""
+        """Whether it continues from a checkpoint."""
 
     @property
     def lost(self) -> str:
@@ -55,22 +55,22 @@ class UnderWay(Protocol):
 class Machines(ABC):
     """What runs are started on: knows what there is room for."""
 
-    shortage = ""  # why runs have to wait although none is under way, or for memory
+    shortage = ""  # why runs have to wait although none is in progress, or for memory
 
     @property
     @abstractmethod
     def count(self) -> int:
-        """How many runs can be under way at a time."""
+        """How many runs can train at the same time."""
 
     @abstractmethod
     def at_once(self, run: SuiteRun) -> int:
-        """How many runs like this one can be under way at a time."""
+        """How many runs like this one can train at the same time."""
 
     @abstractmethod
     def start(self, run: SuiteRun, unfinished: Sequence[SuiteRun]) -> UnderWay | None:
         """Start a run, or resume it where an earlier start left a checkpoint; None if there is no room for it now.
 
-        `unfinished`: all runs under way and waiting, this one among them.
+        `unfinished`: all runs in progress and waiting, this one among them.
         """
 
     @abstractmethod
@@ -99,11 +99,11 @@ class ThisMachine(Machines):
 
     @property
     def count(self) -> int:
-        """How many runs can be under way at a time."""
+        """How many runs can train at the same time."""
         return self._plan.count
 
     def at_once(self, run: SuiteRun) -> int:
-        """How many runs like this one can be under way at a time."""
+        """How many runs like this one can train at the same time."""
         return self._plan.at_once(run)
 
     def start(self, run: SuiteRun, unfinished: Sequence[SuiteRun]) -> UnderWay | None:
@@ -134,12 +134,12 @@ class ThisMachine(Machines):
         """This machine is there."""
 
     def description(self) -> list[str]:
-        """What each run takes, if several are under way at a time."""
+        """What each run takes, if several train at the same time."""
         plan = self._plan
         if plan.count == 1:
             return []
-        cores = f"{len(plan.shares)} cores, of which each takes: {plan.claims_text}"
-        return [f"At a time: up to {plan.count} runs on {cores}"]
+        cores = f"{len(plan.shares)} cores; cores per run: {plan.claims_text}"
+        return [f"Concurrency: up to {plan.count} runs on {cores}"]
 
     def outlook(self, runs: Sequence[SuiteRun]) -> list[list[tuple[SuiteRun, str]]]:
         """What would train beside what."""

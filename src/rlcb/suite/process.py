@@ -22,7 +22,7 @@ class Child:
     """A running `rlcb …`; what it prints is appended to a log file."""
 
     where, lost, refused = "", "", ""  # on this machine, which is never lost
-    resumed = False  # whether it goes on with a run, if it trains one
+    resumed = False  # whether it continues with a run, if it trains one
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class Child:
         return False
 
     def until_end(self, stop: StopRequest) -> Iterator[float]:
-        """The seconds that it has run, again and again until its end; a signal is passed on to it."""
+        """The seconds that it has run, repeatedly until its end; a signal is passed on to it."""
         while not self.ended(POLL_SECONDS, stop):
             yield self.seconds
 

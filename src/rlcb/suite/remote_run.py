@@ -1,4 +1,4 @@
-"""A run of a suite on a node of a cluster: its files and its output come home while it trains there."""
+"""A run of a suite on a node of a cluster: its files and its output are copied here while it trains there."""
 
 import threading
 import time
@@ -23,7 +23,7 @@ _LOOKS_EVERY = 0.5  # seconds for which the node waits for the end of the traini
 class RemoteRun:
     """A run on a node, followed by a thread of its own: a node that does not answer delays no other run.
 
-    Its directory at home is locked by this process meanwhile, as by a training: nobody else resumes it.
+    Its directory at home is locked by this process meanwhile, as by a training: no other process resumes it.
     """
 
     def __init__(

@@ -60,7 +60,7 @@ class SuiteConfig(Section):
     )
     duration_hours: Hours | None = setting(None, f"training time of each run: {HOURS}", "HOURS", gt=0, le=MOST_HOURS)
     total_timesteps: Annotated[int, Whole, Field(ge=1, le=10**12)] | None = setting(
-        None, "instead of a duration, environment steps of each run: a whole number from 1 to 10^12"
+        None, "environment steps of each run, instead of a duration: a whole number from 1 to 10^12"
     )
     eval_episodes: int = setting(
         100, "episodes of each evaluation: a whole number from 0 (none) to 1000000", ge=0, le=10**6
@@ -70,7 +70,7 @@ class SuiteConfig(Section):
     )
     config: str | dict[str, str] | None = setting(
         None,
-        "a configuration's name or file for all runs, or in a suite file one each, such as 'ppo_parallel: FILE'",
+        "a built-in configuration or a file for all runs; in a suite file one per kind, such as 'ppo_parallel: FILE'",
         "NAME|FILE",
     )
     overrides: dict[str, Any] = setting({}, "config keys for all runs, such as 'num_envs: 32'")
@@ -172,8 +172,8 @@ def _checked(settings: SuiteConfig, source: Sources) -> SuiteConfig:
             raise UsageError(f"{source['modes']}: {algorithm} has none of these modes; it has {', '.join(have)}")
     if (settings.duration_hours is None) == (settings.total_timesteps is None):
         places = [source[key] for key in BUDGETS if getattr(settings, key) is not None]
-        problem = f"{' and '.join(places)} exclude each other" if len(places) > 1 else "how long is not said"
-        raise UsageError(f"{problem}; give --duration HOURS or --total-timesteps N for each run")
+        problem = f"{' and '.join(places)} cannot be used together" if len(places) > 1 else "no training length given"
+        raise UsageError(f"{problem}; give either --duration HOURS or --total-timesteps N for each run")
     check_keys(settings.overrides, settings.algorithms, source)
     _check_files(settings, source)
     check_variants(settings.variants, settings.algorithms, settings.modes, source)

@@ -17,13 +17,13 @@ from rlcb.suite.work import Work
 
 _GONE_SECONDS = 60.0  # how long to wait for the end of a training whose suite was killed
 _LOG_LINES = 5  # of a run that failed
-_LOOK_EVERY = 2.0  # seconds between looks at the files of the runs under way
-_LOSSES_IN_A_ROW, _LOSSES = 3, 10  # of a run's nodes: without a new checkpoint in between, and in all
+_LOOK_EVERY = 2.0  # seconds between looks at the files of the runs in progress
+_LOSSES_IN_A_ROW, _LOSSES = 3, 10  # of a run's nodes: without a new checkpoint in between, and in total
 
 
 @dataclass(frozen=True)
 class _Job:
-    """A run under way."""
+    """A run in progress."""
 
     process: UnderWay
     steps: int  # that it had made before
@@ -39,7 +39,7 @@ class _Losses:
 
 
 class Training:
-    """The runs that wait, those under way, and what was done so far."""
+    """The runs that wait, those in progress, and what was done so far."""
 
     def __init__(self, work: Work):
         self._work, self._stop, self._display = work, work.stop, work.display
@@ -50,7 +50,7 @@ class Training:
         self._next_start = 0.0  # when the pause after the last run is over
         self._runs_done = self._steps_done = 0
         self._said_shortage = False
-        self._looked = 0.0  # when the files of the runs under way were read
+        self._looked = 0.0  # when the files of the runs in progress were read
         self._known: dict[SuiteRun, RunStatus] = {}  # what they said
 
     def train(self) -> None:
@@ -70,7 +70,7 @@ class Training:
             seconds = time.monotonic() - self._begun
             runs = f"{self._runs_done} run{'' if self._runs_done == 1 else 's'}"
             took = clock(seconds).removeprefix("0:").removeprefix("0")
-            speed = f"{self._steps_done / seconds:,.0f} steps/s all together"
+            speed = f"{self._steps_done / seconds:,.0f} steps/s in total"
             self._display.line(f"{runs}, {self._steps_done:,} steps in {took}: {speed}")
 
     def _start_what_fits(self) -> None:
@@ -124,7 +124,7 @@ class Training:
             self._waiting = [other for other in self._work.runs if other in {*self._waiting, run}]
             event(self._work.output, "node_lost", run=run.name, node=job.process.where, reason=lost)
             saved = f"from step {saved_steps(run):,}" if resumable(run) else "from the beginning"
-            self._display.line(f"{self._label(run)}: {lost}; it is to go on elsewhere {saved} {self._counts()}")
+            self._display.line(f"{self._label(run)}: {lost}; it will be resumed elsewhere {saved} {self._counts()}")
         else:
             reason = reason or "ended without a final checkpoint and summary"
             self._fail(run, reason, job.process.last_lines(_LOG_LINES))
@@ -162,7 +162,7 @@ class Training:
             self._display.say("Training", share, f"{times} {self._counts()}", current)
 
     def _states(self) -> dict[SuiteRun, RunStatus]:
-        """What the files of the runs under way say; from that also how long each will have taken."""
+        """What the files of the runs in progress say; from that also how long each will have taken."""
         if self._known.keys() != self._jobs.keys() or time.monotonic() - self._looked >= _LOOK_EVERY:
             self._looked, self._known = time.monotonic(), {run: run_status(run.path, time.time()) for run in self._jobs}
             times = {run: (state.seconds, _seconds_left(state)) for run, state in self._known.items()}
@@ -176,7 +176,7 @@ class Training:
         return f"[{len(self._work.results)} of {len(self._work.runs)} done, {len(self._jobs)} running]"
 
     def _times(self, states: Mapping[SuiteRun, RunStatus] | None = None) -> str:
-        """Elapsed and remaining time of the whole suite; `states`: of the runs under way."""
+        """Elapsed and remaining time of the whole suite; `states`: of the runs in progress."""
         begun = {}
         for run, state in (states or self._states()).items():
             expected, gone = self._work.expected_seconds(run), self._jobs[run].process.seconds

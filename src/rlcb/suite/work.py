@@ -44,7 +44,7 @@ class Work:
         self.machines = cluster or ThisMachine(self.jobs, suite, output)
         self.stop = stop
         self.display = display
-        self.foreseen: dict[SuiteRun, float] = {}  # seconds that runs under way will have taken
+        self.foreseen: dict[SuiteRun, float] = {}  # seconds that runs in progress will have taken
         self._started = time.monotonic()
 
     @property
@@ -55,7 +55,7 @@ class Work:
     def expected_seconds(self, run: SuiteRun) -> float | None:
         """How long a run will take: its duration, or the mean of finished runs like it; None where there are none.
 
-        Where none is finished, those under way tell (`foreseen`).
+        Where none is finished, those in progress tell (`foreseen`).
         """
         if self.suite.settings.duration_hours:
             return 3600 * self.suite.settings.duration_hours + _START_UP
@@ -125,5 +125,5 @@ class Work:
     def times(self, left: float | None, complete: bool = True) -> str:
         """Elapsed and remaining time, for people; not `complete`: how long the evaluations take is not known yet."""
         if left is None:
-            return f"{self._elapsed()}, time left not known yet"
+            return f"{self._elapsed()}, remaining time not yet known"
         return f"{self._elapsed()}, about {clock(left)} left{'' if complete else ' and the evaluations'}"

@@ -27,7 +27,7 @@ from rlcb.files import sha256_of
 HISTORY = "metrics.jsonl"
 IMPORTED = "imported"  # the status of such a run: whether it is finished is not known
 _LARGEST = 8 * 2**30
-_NOT_RECORDED = "no format of other programs records it"
+_NOT_RECORDED = "not recorded by other programs"
 _OF_UPDATES = ("total_updates", "final_fps")  # metrics that are over updates, which are not in the files
 
 Content = dict[str, Any]
@@ -39,7 +39,7 @@ def convert(source: Source, given: Labels, mapping: Mapping | None = None) -> tu
     labels = complete(given, log, source.path)
     if labels.game is None:
         raise UsageError(
-            f"{source.path}: its environment is not in its files: name it, rlcb import {source.path} --game NAME"
+            f"{source.path}: the files do not name the environment; give it: rlcb import {source.path} --game NAME"
         )
     try:
         files = [
@@ -49,7 +49,7 @@ def convert(source: Source, given: Labels, mapping: Mapping | None = None) -> tu
         raise UsageError(f"{error.filename}: cannot be read: {error.strerror}") from None
     problems = list(log.problems)
     if source.unread:
-        problems.append(f"also there and not read: {', '.join(source.unread)}")
+        problems.append(f"also present but not read: {', '.join(source.unread)}")
     external = External(
         name=labels.name or log.program,
         program=log.program,
@@ -69,7 +69,7 @@ def convert(source: Source, given: Labels, mapping: Mapping | None = None) -> tu
 def _read(source: Source, mapping: Mapping | None) -> Log:
     if source.format == MONITOR:
         if mapping is not None:
-            raise UsageError(f"{source.path}: monitor.csv has fixed columns; a mapping is for TensorBoard and tables")
+            raise UsageError(f"{source.path}: monitor.csv has fixed columns; --mapping is for TensorBoard and tables")
         return read_monitors(source.files)
     if source.format == PROGRESS:
         return read_progress(source.files[0], mapping)
@@ -82,16 +82,16 @@ def _unknown(log: Log, labels: Labels) -> dict[str, str]:
         "machine": _NOT_RECORDED,
         "disturbance": _NOT_RECORDED,
         "memory": _NOT_RECORDED,
-        "settings": "not read: those of other programs mean other things",
-        "budget": "whether the run has ended is not in the files",
+        "settings": "not read: settings of other programs have different meanings",
+        "budget": "the files do not say whether the run has finished",
     }
     if labels.game and env_names(labels.game)[1] and labels.distribution_mode is None:
-        found["levels"] = "not in the files; --distribution-mode and --num-levels of rlcb import say it"
+        found["levels"] = "not in the files; give --distribution-mode and --num-levels to rlcb import"
     if not np.isfinite(log.time).any():
-        found["time"] = "the file has none"
+        found["time"] = "not in the file"
     for name in ("algorithm", "seed"):
         if getattr(labels, name) is None:
-            found[name] = f"neither in the files nor in the names of their folders; --{name} of rlcb import says it"
+            found[name] = f"neither in the files nor in their directory names; give --{name} to rlcb import"
     return found
 
 
@@ -100,7 +100,7 @@ def run_of(path: Path, content: Content, columns: Columns) -> Run:
     external = external_of(content)
     history, problems = as_history(columns, [], timed=False)
     if not len(history):
-        raise UsageError(f"{path}: nothing to compare: no reward is known")
+        raise UsageError(f"{path}: nothing to compare: it has no rewards")
     measured = {name: value for name, value in metrics_of_history(history).items() if name not in _OF_UPDATES}
     name, game = env_names(content.get("game"))
     said = content.get("problems")
@@ -151,7 +151,7 @@ def load_imported(path: Path) -> Run:
     except UsageError as error:
         raise UsageError(f"{path}: {error}") from None
     if content.get("schema") != SCHEMA or not plain(content.get("game")):
-        raise UsageError(f"{path}: {MARK} is not of this version or damaged; import the files again")
+        raise UsageError(f"{path}: {MARK} is damaged or from another version; import the files again")
     columns, problems = read_log(path / HISTORY)
     run = run_of(path, content, columns)
     return replace(run, problems=(*run.problems, *problems))

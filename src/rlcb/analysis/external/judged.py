@@ -34,7 +34,7 @@ def unknown_of(group: Group, metric: str) -> str:
     if metric != _JUDGED:
         return ""
     if not all(run.external and run.external.same_rewards for run in group.runs):
-        return "its rewards are averages over an unknown number of episodes"
+        return "rewards averaged over an unknown number of episodes"
     return "levels unknown" if "levels" in group.external.unknown else ""
 
 
@@ -46,8 +46,8 @@ def external_notes(one: ComparableSet) -> list[str]:
     others = [end for end, group in ends if not group.external]
     if shortest and shortest.external and others and first < _SHORT * min(others):
         notes.append(
-            f"{shortest.label} ended at {first:,.0f} steps, so rewards at equal steps are those at this early point; "
-            "without it they are compared later"
+            f"{shortest.label} ended at {first:,.0f} steps, so rewards at equal steps are compared at this point; "
+            "without it, they are compared later"
         )
     for group in one.measured:
         origin = group.external

@@ -34,7 +34,7 @@ class Log:
         """How the rewards are smoothed, in words."""
         if self.kind == EPISODES:
             return f"mean of the last {WINDOW} episodes, from the reward of each episode"
-        return f"averages of the program itself, {self.averaged or 'over an unknown number of episodes'}"
+        return f"averages computed by the program, {self.averaged or 'over an unknown number of episodes'}"
 
 
 def columns_of(log: Log) -> dict[str, Array]:

@@ -66,24 +66,24 @@ OF_TABLES = (
 def choose(known: Sequence[Mapping], names: Collection[str], where: Path, given: Mapping | None) -> Mapping:
     """The mapping that fits the names in a log; UsageError lists the names if none does."""
     if not names:
-        raise UsageError(f"{where}: holds no number yet")
+        raise UsageError(f"{where}: contains no numbers yet")
     if given is not None:
         missing = [name for name in given.to_dict().values() if name not in names]
         if missing:
-            raise UsageError(f"{where}: has no {plain(missing[0])}, which the mapping names; {_there(names)}")
+            raise UsageError(f"{where}: has no {plain(missing[0])}, which the mapping refers to; {_there(names)}")
         return given
     found = next((one for one in known if one.reward in names and (one.step in names or not one.step)), None)
     if found is None:
         programs = " or ".join(dict.fromkeys(one.program for one in known))
         raise UsageError(
-            f"{where}: no reward of {programs} in it: say which it is with rlcb import --mapping FILE; {_there(names)}"
+            f"{where}: no reward of {programs} found; name the tag with rlcb import --mapping FILE; {_there(names)}"
         )
     return found
 
 
 def _there(names: Collection[str]) -> str:
     shown = [plain(name) for name in sorted(names)[:_MOST_NAMED]]
-    return f"it holds {', '.join(shown)}" + (f" and {len(names) - len(shown)} more" if len(names) > len(shown) else "")
+    return f"it has {', '.join(shown)}" + (f" and {len(names) - len(shown)} more" if len(names) > len(shown) else "")
 
 
 def read_mapping(path: Path) -> Mapping:
@@ -95,13 +95,13 @@ def read_mapping(path: Path) -> Mapping:
     texts = {name: _text(path, name, content[name]) for name in _KEYS[:-1] if name in content}
     kind, window = texts.pop("rewards", ""), content.get("window")
     if "reward" not in texts:
-        raise UsageError(f"{path}: no key reward; it names the tag or column of the reward")
+        raise UsageError(f"{path}: the key reward is missing; it names the tag or column of the reward")
     if kind not in (EPISODES, AVERAGES):
-        raise UsageError(f"{path}: rewards: {kind or 'missing'}; valid: {EPISODES} (one each) or {AVERAGES}")
+        raise UsageError(f"{path}: rewards: {kind or 'missing'}; valid: {EPISODES} (one per episode) or {AVERAGES}")
     size = whole_number(window)
     if window is not None and (size is None or size < 1 or kind == EPISODES):
-        raise UsageError(f"{path}: window: the number of episodes of averages, from 1 on")
-    averaged = f"over the last {size} episodes, as the mapping says" if size else ""
+        raise UsageError(f"{path}: window: must be the number of episodes per average, at least 1")
+    averaged = f"over the last {size} episodes, according to the mapping" if size else ""
     return Mapping(**{"program": "another program", **texts}, kind=kind, averaged=averaged, window=size)
 
 

@@ -33,9 +33,9 @@ def read_monitors(files: Sequence[Path]) -> Log:
         envs |= {env} - {""}
         rows += [(start + time, reward, length) for reward, length, time in found]
     if not rows:
-        raise UsageError(f"{files[0].parent if len(files) > 1 else files[0]}: holds no finished episode yet")
+        raise UsageError(f"{files[0].parent if len(files) > 1 else files[0]}: contains no finished episode yet")
     if len(envs) > 1:
-        problems.append(f"its files name several environments: {', '.join(sorted(envs))}")
+        problems.append(f"its files refer to several environments: {', '.join(sorted(envs))}")
     end, reward, length = np.array(sorted(rows, key=lambda row: row[0])).T
     return Log(
         program="Stable-Baselines3",
@@ -59,7 +59,7 @@ def _read(file: Path, problems: list[str]) -> tuple[float, str, list[tuple[float
         raise UsageError(f"{file}: cannot be read: {error.strerror}") from None
     lines = text.splitlines()
     if not lines:
-        raise UsageError(f"{file}: is empty; expected what Stable-Baselines3's Monitor writes")
+        raise UsageError(f"{file}: is empty; expected the output of Stable-Baselines3's Monitor")
     try:
         header = parse_json(lines[0].removeprefix("#").encode())
         start = number(header["t_start"])
@@ -75,7 +75,7 @@ def _read(file: Path, problems: list[str]) -> tuple[float, str, list[tuple[float
     body = lines[2:]
     if body and not text.endswith("\n"):
         body = body[:-1]
-        problems.append(f"{file.name}: its last line is cut off and left out (still being written?)")
+        problems.append(f"{file.name}: its last line is incomplete and ignored (still being written?)")
     for line in csv.reader(body):
         values = [_number(line[place]) for place in places] if len(line) == len(names) else []
         reward, length, time = values if len(values) == len(_COLUMNS) else (None, None, None)
@@ -84,7 +84,7 @@ def _read(file: Path, problems: list[str]) -> tuple[float, str, list[tuple[float
         else:
             found.append((reward, length, time))
     if bad:
-        problems.append(f"{file.name}: {bad} unreadable line{'s' if bad > 1 else ''} left out")
+        problems.append(f"{file.name}: {bad} unreadable line{'s' if bad > 1 else ''} ignored")
     env = plain(header.get("env_id"))
     return start, "" if env == "None" else env, found
 

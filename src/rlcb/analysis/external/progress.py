@@ -33,22 +33,22 @@ def read_progress(file: Path, given: Mapping | None) -> Log:
     except OSError as error:
         raise UsageError(f"{file}: cannot be read: {error.strerror}") from None
     if not rows:
-        raise UsageError(f"{file}: holds no iteration yet")
+        raise UsageError(f"{file}: contains no iteration yet")
     if len(rows) == _MOST_ROWS:
-        problems.append(f"{file.name}: what follows the first {_MOST_ROWS:,} rows is left out")
+        problems.append(f"{file.name}: only the first {_MOST_ROWS:,} rows are read")
     names = dict.fromkeys(name for row in rows for name in row)
     mapping = choose(OF_TABLES, names, file, given)
     if not mapping.step:
-        raise UsageError(f"{file}: the mapping has no key step; a table needs the column of the environment steps")
+        raise UsageError(f"{file}: the mapping has no key step, which names the column of the environment steps")
     wanted = (mapping.step, mapping.time, mapping.reward, mapping.length)
     columns = [np.array([row.get(name, np.nan) for row in rows]) for name in wanted]
     known = np.isfinite(columns[0]) & np.isfinite(columns[2])
     if not known.any():
-        raise UsageError(f"{file}: holds no finished episode yet")
+        raise UsageError(f"{file}: contains no finished episode yet")
     step, time, reward, length = (column[known] for column in columns)
     back = np.flatnonzero(np.diff(step) < 0)
     if len(back):
-        problems.append(f"steps go back after step {step[back[0]]:,.0f}: what follows is left out")
+        problems.append(f"steps decrease after step {step[back[0]]:,.0f}: the rest is ignored")
         step, time, reward, length = (column[: back[0] + 1] for column in (step, time, reward, length))
     return Log(
         program=mapping.program,
@@ -90,7 +90,7 @@ def _rows(file: Path, problems: list[str]) -> Iterator[Row]:
             bad += unreadable
             yield from (dict(_flat(result)) for result in results)
     if bad:
-        problems.append(f"{file.name}: {bad} unreadable line{'s' if bad > 1 else ''} left out")
+        problems.append(f"{file.name}: {bad} unreadable line{'s' if bad > 1 else ''} ignored")
 
 
 def _lines(file: Path, problems: list[str]) -> Iterator[str]:
@@ -100,8 +100,8 @@ def _lines(file: Path, problems: list[str]) -> Iterator[str]:
             raise UsageError(f"{file}: is empty")
         while line := opened.readline(_LONGEST_LINE):
             if not line.endswith(b"\n"):
-                cut = "its last line is cut off and left out (still being written?)"
-                long = "what begins with a line of more than 16 MB is left out"
+                cut = "its last line is incomplete and ignored (still being written?)"
+                long = "ignored from a line of more than 16 MB on"
                 problems.append(f"{file.name}: {cut if len(line) < _LONGEST_LINE else long}")
                 return
             if line.strip():

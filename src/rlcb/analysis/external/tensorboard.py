@@ -33,7 +33,7 @@ def read_tensorboard(files: Sequence[Path], given: Mapping | None) -> Log:
     begin = min((events.begin for events in parts if events.begin is not None), default=0.0)
     step, time, reward, length = _joined(parts, mapping, begin, problems)
     if not len(step):
-        raise UsageError(f"{where}: holds no value of {plain(mapping.reward)} yet")
+        raise UsageError(f"{where}: contains no value of {plain(mapping.reward)} yet")
     texts = {tag: text for events in parts for tag, text in events.texts.items()}
     settings = dict(_SETTING.findall(texts.get("hyperparameters/text_summary", "")))
     hints = {name: plain(settings[key].strip()) for key, name in _HINTS.items() if settings.get(key, "").strip()}
@@ -68,7 +68,7 @@ def _joined(parts: Sequence[Events], mapping: Mapping, begin: float, problems: l
         fresh.append(_at(events.scalars.get(mapping.length), index))
         back = np.flatnonzero(np.diff(step) < 0)
         if len(back):
-            problems.append(f"steps go back after step {step[back[0]]:,.0f}: what follows is left out")
+            problems.append(f"steps decrease after step {step[back[0]]:,.0f}: the rest is ignored")
             fresh = [column[: back[0] + 1] for column in fresh]
         kept = columns[0] < fresh[0][0]
         if len(columns[0]):

@@ -84,12 +84,12 @@ def read_events(path: Path, events: Events) -> None:
                 bad += data is None or not _add(data, events)
                 if events.count > _MOST_SCALARS or len(events.scalars) > _MOST_TAGS:
                     limit = f"{_MOST_SCALARS:,} scalars or {_MOST_TAGS:,} tags"
-                    events.problems.append(f"{path.name}: what follows the first {limit} is left out")
+                    events.problems.append(f"{path.name}: only the first {limit} are read")
                     break
     except OSError as error:
         raise UsageError(f"{path}: cannot be read: {error.strerror}") from None
     if bad:
-        events.problems.append(f"{path.name}: {bad} damaged record{'s' if bad > 1 else ''} left out")
+        events.problems.append(f"{path.name}: {bad} damaged record{'s' if bad > 1 else ''} ignored")
 
 
 def _records(file: BufferedReader, path: Path, problems: list[str]) -> Iterator[bytes | None]:
@@ -102,11 +102,11 @@ def _records(file: BufferedReader, path: Path, problems: list[str]) -> Iterator[
         if checksum is not None and masked_checksum(header[:8]) != checksum:
             if not place:
                 raise UsageError(f"{path}: not TensorBoard events: its first record has a wrong checksum")
-            problems.append(f"{path.name}: damaged at byte {place:,}: what follows is left out")
+            problems.append(f"{path.name}: damaged at byte {place:,}: the rest is ignored")
             return
         place += _HEADER.size + length + _CHECKSUM.size
         if place > size:
-            problems.append(f"{path.name}: its last record is cut off and left out (still being written?)")
+            problems.append(f"{path.name}: its last record is incomplete and ignored (still being written?)")
             return
         if length > _LARGEST_RECORD:
             file.seek(place)

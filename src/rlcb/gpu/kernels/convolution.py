@@ -24,7 +24,7 @@ class Tile(NamedTuple):
 
 # By the number of input channels.
 CONV = {16: Tile(64, 4), 32: Tile(128, 8)}
-CONV_LINES = {16: 2, 32: 1}  # a cell has so many × 2 pixels
+CONV_LINES = {16: 2, 32: 1}  # a cell has this many × 2 pixels
 
 
 @triton.jit

@@ -116,5 +116,5 @@ def conv_weight_gradient(
 
 
 def num_programs(blocks: int, most: int) -> int:
-    """How many programs share so many blocks, each leaving a partial sum."""
+    """How many programs share this many blocks, each leaving a partial sum."""
     return max(1, min(most, blocks // _BLOCKS_PER_PROGRAM))

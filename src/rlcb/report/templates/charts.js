@@ -16,7 +16,12 @@ const charts = (() => {
     return made;
   }
 
-  const variable = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+  // A variable is light-dark(…); as the colour of an element it is one of the two.
+  const probe = document.body.appendChild(element("span", { hidden: "" }));
+  const variable = (name) => {
+    probe.style.color = `var(${name})`;
+    return getComputedStyle(probe).color;
+  };
   const colourOf = (number) => {
     const colour = PALETTE[number % PALETTE.length];
     return number < 0 ? variable("--soft") : colour === "#000000" ? variable("--ink") : colour;
@@ -78,10 +83,10 @@ const charts = (() => {
         return made;
       };
       this.switches = this.views.map((view, number) => button(view.name, `Show: ${view.name}`, () => this.show(number)));
-      this.resetButton = button("Reset zoom", "Show the whole curves", () => this.reset());
+      this.resetButton = button("Reset zoom", "Show the full range", () => this.reset());
       const zoom = element("div", { class: "buttons", role: "group", "aria-label": "Zoom" },
         button("−", "Zoom out", () => this.zoom(2)), button("+", "Zoom in", () => this.zoom(0.5)), this.resetButton);
-      const views = element("div", { class: "buttons", role: "group", "aria-label": "Shown" }, ...this.switches);
+      const views = element("div", { class: "buttons", role: "group", "aria-label": "View" }, ...this.switches);
       this.title = element("p", { class: "axis-title" });
       this.plot = element("div", {
         class: "plot", tabindex: "0", role: "application", "aria-roledescription": "chart",
@@ -112,7 +117,7 @@ const charts = (() => {
     fillLegend() {
       this.legend.replaceChildren(...this.view.curves.map((curve) => {
         const mark = element("i", { class: curve.colour < 0 ? "published" : `k${curve.colour % PALETTE.length} l${Math.floor(curve.colour / PALETTE.length)}` });
-        const made = element("button", { type: "button", title: "Show or hide; with Shift: this curve alone" }, mark, curve.label);
+        const made = element("button", { type: "button", title: "Show or hide; Shift-click: show only this curve" }, mark, curve.label);
         made.addEventListener("click", (event) => this.toggle(curve.label, event.shiftKey));
         return made;
       }));
@@ -202,7 +207,7 @@ const charts = (() => {
         return [{ ...line, points: { show: curve.x.length === 1, size: 7 } }, bound, bound];
       });
       const bands = view.curves.flatMap((curve, number) => (curve.low
-        ? [{ series: [3 * number + 2, 3 * number + 3], fill: () => `${colourOf(curve.colour)}2e` }]
+        ? [{ series: [3 * number + 2, 3 * number + 3], fill: () => `color-mix(in srgb, ${colourOf(curve.colour)} 18%, transparent)` }]
         : []));
       this.uplot = new uPlot({
         ...this.size(), series: [{}, ...series], bands, axes: [along, up],

@@ -1,0 +1,126 @@
+"""The user's own environments and networks in limits, tune, suites and calls from Python."""
+
+import json
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+
+from helpers.cluster_runs import needs_ray
+from helpers.own_code import write_own_code
+from helpers.processes import Finished, python, run
+from rlcb.config.load import build_config
+from rlcb.envs.own_code import permit
+
+OWN = ("--env", "MyCart-v0", "--import", "my_envs", "--network", "my_networks:Wide")
+SMALL = ("--n-steps", "16", "--num-threads", "1")
+SHORT = ("--rounds", "1", "--seconds", "0.05", "--accept-disturbed")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return write_own_code(tmp_path)
+
+
+def rlcb(folder: Path, *arguments: str) -> Finished:
+    return python("-m", "rlcb", *arguments, cwd=folder)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "words"),
+    [
+        ("ppo", ("--num-envs", "8")),
+        ("ppo", ("--mode", "parallel", "--num-workers", "2", "--num-envs", "4")),
+        ("impala", ("--mode", "parallel", "--num-actors", "2", "--num-learners", "1", "--num-envs", "4")),
+    ],
+)
+def test_limits_are_measured(algorithm: str, words: tuple[str, ...], folder: Path) -> None:
+    done = rlcb(folder, "limits", algorithm, *OWN, *SMALL, *words, *SHORT)
+    assert done.returncode == 0, done.stderr
+    assert " on MyCart-v0 (" in done.stdout.splitlines()[0]
+    assert "Attainable: " in done.stdout
+
+
+def test_limits_of_a_file_ask_for_the_module(folder: Path) -> None:
+    (folder / "own.yaml").write_text("env: {name: MyCart-v0, imports: [my_envs], num_envs: 8}\n")
+    measure = ("limits", "ppo", "--config", "own.yaml", *SMALL, *SHORT)
+    rlcb(folder, *measure).assert_one_line_error(2, "own.yaml: env.imports", "--import my_envs")
+    assert rlcb(folder, *measure, "--import", "my_envs").returncode == 0
+
+
+def test_tune_writes_a_file_and_the_command_that_trains_with_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "small.yaml").write_text(
+        "env: {num_envs: 8}\nparallel: {num_workers: auto}\ntraining: {n_steps: 16, batch_size: 64, n_epochs: 1}\n"
+    )
+    measure = ("--config", "small.yaml", "--updates", "1", "--accept-disturbed", "--output", "tuned.yaml")
+    done = rlcb(folder, "tune", "ppo", "--env", "my_envs:MyCart-v0", *measure)
+    assert done.returncode == 0, done.stderr
+    command = shlex.split(done.stdout.strip().rpartition("use it with: ")[2])
+    assert command[-2:] == ["--import", "my_envs"]
+    monkeypatch.chdir(folder)
+    permit(["my_envs"])
+    try:
+        tuned = build_config(folder / "tuned.yaml", {}, mode="parallel")
+    finally:
+        permit([])
+    assert (tuned.env.name, tuned.env.imports) == ("MyCart-v0", ["my_envs"])
+    length = ("--total-timesteps", str(tuned.rollout_size), "--output-dir", "run")
+    trained = rlcb(folder, *command[1:], *length)
+    assert trained.returncode == 0, trained.stderr
+    rlcb(folder, *command[1:-2], *length).assert_one_line_error(2, "tuned.yaml: env.imports", "--import my_envs")
+
+
+def test_a_suite_is_continued_with_the_module_and_not_without(folder: Path) -> None:
+    size = ("--total-timesteps", "512", "--num-envs", "4", "--batch-size", "64", *SMALL, "--eval-episodes", "2")
+    kind = ("--algorithms", "ppo", "--modes", "sequential", "parallel", "--num-workers", "2", "--seeds", "1")
+    own = ("--games", "MyCart-v0", "--import", "my_envs", "--network", "my_networks:Wide")
+    first = rlcb(folder, "benchmark", *own, *kind, *size, "--output-dir", "suite")
+    assert first.returncode == 0, first.stdout + first.stderr
+    runs = sorted((folder / "suite" / "MyCart-v0").glob("*/seed_1"))
+    assert len(runs) == 2
+    before = (runs[1] / "training_summary.json").read_bytes()
+    runs[0].rename(folder / "gone")  # it is left to do
+    again = ("benchmark", "--output-dir", "suite")
+    rlcb(folder, *again).assert_one_line_error(2, "suite.yaml: overrides.imports", "--import my_envs")
+    rlcb(folder, *again, "--import", "my_envs").assert_one_line_error(2, "training.network", "--import my_networks")
+    assert not runs[0].exists()
+    done = rlcb(folder, *again, "--import", "my_envs", "--import", "my_networks")
+    assert done.returncode == 0, done.stdout + done.stderr
+    summary = json.loads((runs[0] / "training_summary.json").read_text())
+    assert (summary["status"], summary["total_timesteps"]) == ("finished", 512)
+    assert (runs[1] / "training_summary.json").read_bytes() == before
+
+
+SCRIPT = """
+import gymnasium, rlcb
+gymnasium.register("Mine-v0", "gymnasium.envs.classic_control:CartPoleEnv", max_episode_steps=100)
+small = {"n_steps": 16, "num_envs": 4, "num_threads": 1, "total_timesteps": 512, "quiet": True}
+def refused(work, **how):
+    try:
+        work(**how, **small)
+    except rlcb.RlcbError as error:
+        print(type(error).__name__, error)
+for algorithm in ("ppo", "a3c", "impala"):
+    refused(rlcb.train, algorithm=algorithm, mode="parallel", num_workers=2, env="Mine-v0", output_dir="run")
+refused(rlcb.train, algorithm="ppo", mode="parallel", cluster="local", env="Mine-v0", output_dir="run")
+refused(rlcb.train, algorithm="ppo", mode="parallel", env="Mine-v0", imports=["my_envs"], output_dir="run")
+refused(rlcb.benchmark, games=["MyCart-v0", "Mine-v0"], imports=["my_envs"], output_dir="suite")
+for again in range(2):
+    print(rlcb.train("a3c", env="MyCart-v0", imports=["my_envs"], num_workers=2, output_dir="shared", **small).status)
+"""
+
+
+def test_what_a_script_registers_itself_is_refused_before_workers_start(folder: Path) -> None:
+    """Its workers do not run the script; an environment in a module is known to all."""
+    needs_ray()
+    (folder / "script.py").write_text(SCRIPT)
+    done = run([sys.executable, "script.py"], cwd=folder)
+    assert done.returncode == 0, done.stderr
+    *lines, first, second = done.stdout.splitlines()
+    told = 'move its class and its registration to a module, such as my_envs.py, and pass imports=["my_envs"]'
+    start = "UsageError environment Mine-v0: is not known to worker processes, which do not run your program; "
+    assert lines == [f"{start}{told} (--import my_envs)"] * 6
+    assert (first, second) == ("finished", "finished")
+    assert not (folder / "run").exists()
+    assert not (folder / "suite").exists()
