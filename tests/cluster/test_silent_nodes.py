@@ -172,7 +172,7 @@ def test_a_whole_run_whose_node_is_cut_off_goes_on_elsewhere(nodes: NetworkNodes
     process = subprocess.Popen(command, env={**os.environ, **SETTINGS}, stdout=subprocess.DEVNULL)
     try:
         runs = [output / "CartPole-v1" / "ppo_sequential" / f"seed_{seed}" for seed in (1, 2)]
-        wait_until(lambda: all(list(run.glob("checkpoints/*_step_*0.pt")) for run in runs))
+        wait_until(lambda: all(list(run.glob("checkpoints/*_step_[1-9]*.pt")) for run in runs))
         actors = {n: [p for p in nodes.processes(n) if "RunActor" in " ".join(p.cmdline())] for n in (0, 1, 2)}
         there = next(n for n in (1, 2) if actors[n])
         orphans = [child for actor in actors[there] for child in actor.children()]
