@@ -12,7 +12,7 @@ from rlcb.announce import print_banner, print_plan
 from rlcb.config.division import division_note
 from rlcb.config.gpu_plan import refuse_misplaced
 from rlcb.config.load import default_output
-from rlcb.config.plan import Plan, make_plan
+from rlcb.config.plan import Plan, fewer_workers_note, make_plan
 from rlcb.config.precision import with_precision
 from rlcb.config.registry import ALGORITHMS
 from rlcb.config.schema import Config
@@ -78,6 +78,8 @@ def train(request: Request, stop: StopRequest) -> Trained:
     if mode == "sequential" or cluster is None or request.dry_run:
         config = with_device(config, mode)
     if mode == "parallel" and (words := division_note(config, request.overrides)):
+        note(words)
+    if mode == "parallel" and (words := fewer_workers_note(config, request.overrides)):
         note(words)
     if request.dry_run:
         file = settings_file(request, config.algorithm, mode)
@@ -232,7 +234,7 @@ def _train_in(
     pool: "RayPool | None",
 ) -> int | None:
     """Train in the run's directory, which is locked; returns the signal that stopped it."""
-    check_space(run.checkpoints, checkpoint_bytes(config), config.logging.keep_checkpoints)
+    check_space(run.checkpoints, checkpoint_bytes(config, run.mode, fit), config.logging.keep_checkpoints)
     print_banner(run, config, plan, fit, settings_file(request, run.algorithm, run.mode))
     from rlcb.comm.pool import WorkerPool
     from rlcb.execution.supervisor import Job
