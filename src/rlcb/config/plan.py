@@ -151,7 +151,9 @@ class Division:
         if config.hardware.device == "cuda":
             return f"{workers}, 1 learner on the GPU"
         learners = f", {_counted(self.learners, 'learner')}" if self.learners else ""
-        return f"{workers}{learners} × {_counted(threads_each(self.workers, self.learners, cores), 'thread')}"
+        share = threads_each(self.workers, self.learners, cores)
+        threads = min(config.hardware.num_threads or _own_threads(config, "cpu", share), share)
+        return f"{workers}{learners} × {_counted(threads, 'thread')}"
 
 
 def _counted(number: int, noun: str) -> str:
