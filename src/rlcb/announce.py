@@ -99,9 +99,10 @@ class UnknownCluster:
 def print_plan(path: Path, config: Config, mode: str, resume: bool, file: Path | None) -> None:
     """Print what a run would do, after all that could refuse it; starts nothing, writes nothing, measures nothing."""
     prospect = foresee_run(path, config, mode, resume)
-    size, keep = checkpoint_bytes(config), config.logging.keep_checkpoints
+    fit = check_fit(config)
+    size, keep = checkpoint_bytes(config, mode, fit), config.logging.keep_checkpoints
     check_space(prospect.checkpoints, size, keep)
-    option = _option(config, mode)
+    option = _option(config, mode, fit)
     if option:
         _print_notes(option.config, mode, option.plan)
     values = {
@@ -121,15 +122,14 @@ def print_plan(path: Path, config: Config, mode: str, resume: bool, file: Path |
     say(filled("train_plan.txt", **values, **_known(config)))
 
 
-def _option(config: Config, mode: str) -> Option | None:
+def _option(config: Config, mode: str, fit: Fit) -> Option | None:
     """How a run would be carried out; None where only a cluster's cores would tell."""
     cluster = config.parallel.cluster if mode == "parallel" else None
     pool = UnknownCluster(local=cluster == "local") if cluster is not None else None
-    spec = check_fit(config).spec
     if pool and not pool.local and config.parallel.num_workers == "auto":
         return None
     decided, plan = make_plan(config, mode, pool)
-    return Option(decided, plan, expected_bytes(decided, plan, spec))
+    return Option(decided, plan, expected_bytes(decided, plan, fit.spec))
 
 
 def _begun(checkpoints: Path, config: Config) -> dict[str, object]:

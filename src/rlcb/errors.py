@@ -45,5 +45,16 @@ class GpuFailed(ResourceError):
     """The GPU reported an error or is lost: nothing can be read from it any more."""
 
 
+class OwnCodeFailed(RlcbError):
+    """An environment or a network that is not part of this program raised an exception during a run."""
+
+    exit_code = 7
+
+    def __init__(self, line: str, kind: str = "environment", traceback: str = ""):
+        """`kind`: environment or network; `traceback`: of the exception, as text: it may come from another process."""
+        super().__init__(line)
+        self.kind, self.traceback = kind, traceback
+
+
 class RlcbWarning(UserWarning):
     """Something that did not stop the program, where it is not printed as a line."""

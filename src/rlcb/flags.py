@@ -70,6 +70,13 @@ class Parser(argparse.ArgumentParser):
             print(message, end="", file=sys.stderr)
         sys.exit(_after_output(self.prog, status))
 
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        """Refuse a word that is none of an argument's choices, with the one that was probably meant."""
+        if action.choices is not None and value not in action.choices:
+            valid = ", ".join(map(repr, action.choices))
+            hint = _meant(str(value), [str(choice) for choice in action.choices])
+            raise argparse.ArgumentError(action, f"invalid choice: {value!r} (choose from {valid}){hint}")
+
     def parse(self, argv: Sequence[str] | None) -> argparse.Namespace:
         """Parse all of `argv`, None for the process's own; an unknown flag is answered with the nearest known one."""
         arguments, unknown = self.parse_known_args(argv)
@@ -98,8 +105,13 @@ class Parser(argparse.ArgumentParser):
 
 
 def _unknown(name: str, known: Sequence[str]) -> str:
-    close = difflib.get_close_matches(name.partition("=")[0], known, 1)
-    return f"unknown argument {name}" + (f"; did you mean {close[0]}?" if close else "")
+    return f"unknown argument {name}{_meant(name.partition('=')[0], known)}"
+
+
+def _meant(word: str, known: Sequence[str]) -> str:
+    """The known word that was probably meant, for the end of a line; empty where none is near."""
+    close = difflib.get_close_matches(word, known, 1)
+    return f"; did you mean {close[0]}?" if close else ""
 
 
 def _parameter(action: argparse.Action) -> str:
@@ -120,7 +132,9 @@ def _taken_one(name: str, action: argparse.Action, value: Any) -> Any:
     if action.nargs == 0 and not isinstance(value, bool):
         raise UsageError(f"{name}: {value!r} is not valid; must be True or False")
     if action.choices and value not in action.choices:
-        raise UsageError(f"{name}: {value!r} is not valid; must be one of {', '.join(map(str, action.choices))}")
+        valid = [str(choice) for choice in action.choices]
+        hint = _meant(str(value), valid)
+        raise UsageError(f"{name}: {value!r} is not valid; must be one of {', '.join(valid)}{hint}")
     if action.type is Path and not isinstance(value, str | os.PathLike):
         raise UsageError(f"{name}: {value!r} is not valid; must be a path")
     if callable(action.type):

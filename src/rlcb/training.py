@@ -12,14 +12,14 @@ from rlcb.announce import print_banner, print_plan
 from rlcb.config.division import division_note
 from rlcb.config.gpu_plan import refuse_misplaced
 from rlcb.config.load import default_output
-from rlcb.config.plan import Plan, make_plan
+from rlcb.config.plan import Plan, fewer_workers_note, make_plan
 from rlcb.config.precision import with_precision
 from rlcb.config.registry import ALGORITHMS
 from rlcb.config.schema import Config
 from rlcb.console import note, say, warn
 from rlcb.envs.own_code import permitted_flags
 from rlcb.envs.registered import refuse_unshared
-from rlcb.errors import ResourceError, RlcbError, UsageError, WorkersLost
+from rlcb.errors import OwnCodeFailed, ResourceError, RlcbError, UsageError, WorkersLost
 from rlcb.hardware import cuda_problem, describe_gpus, package_version, prepare_process, resolve_device
 from rlcb.run.directory import (
     RunDirectory,
@@ -32,6 +32,7 @@ from rlcb.run.fit import Fit, check_fit
 from rlcb.run.gpu_failures import gpu_failures, less_memory
 from rlcb.run.history import Metrics
 from rlcb.run.metrics import INSTALL_TENSORBOARD, want_tensorboard
+from rlcb.run.own_failures import TRACEBACK, write_traceback
 from rlcb.run.request import Request, decide_resume, requested_config, settings_file
 from rlcb.run.space import check_space, checkpoint_bytes
 from rlcb.signals import StopRequest
@@ -77,6 +78,8 @@ def train(request: Request, stop: StopRequest) -> Trained:
     if mode == "sequential" or cluster is None or request.dry_run:
         config = with_device(config, mode)
     if mode == "parallel" and (words := division_note(config, request.overrides)):
+        note(words)
+    if mode == "parallel" and (words := fewer_workers_note(config, request.overrides)):
         note(words)
     if request.dry_run:
         file = settings_file(request, config.algorithm, mode)
@@ -201,12 +204,24 @@ def _run(
     try:
         with gpu_failures(less_memory(config.algorithm), lambda: _how_to_go_on(request, run)):
             return _train_in(run, request, config, plan, fit, stop, pool)
+    except OwnCodeFailed as failure:
+        where = write_traceback(run.path / TRACEBACK, failure)
+        error = OwnCodeFailed(f"{failure}{where}; {_how_to_go_on(request, run)}", failure.kind, failure.traceback)
+        _record_failure(run, error)
+        if failure.__cause__ is None:  # it came from another process
+            error.add_note(failure.traceback)
+        raise error from failure.__cause__
     except RlcbError as error:
-        with contextlib.suppress(ResourceError):  # a full disk takes no record of being full
-            run.event("failed", reason=str(error), exit_code=error.exit_code)
+        _record_failure(run, error)
         raise
     finally:
         run.release()
+
+
+def _record_failure(run: RunDirectory, error: RlcbError) -> None:
+    """Say in the run's events why it ended."""
+    with contextlib.suppress(ResourceError):  # a full disk takes no record of being full
+        run.event("failed", reason=str(error), exit_code=error.exit_code)
 
 
 def _train_in(
@@ -219,7 +234,7 @@ def _train_in(
     pool: "RayPool | None",
 ) -> int | None:
     """Train in the run's directory, which is locked; returns the signal that stopped it."""
-    check_space(run.checkpoints, checkpoint_bytes(config), config.logging.keep_checkpoints)
+    check_space(run.checkpoints, checkpoint_bytes(config, run.mode, fit), config.logging.keep_checkpoints)
     print_banner(run, config, plan, fit, settings_file(request, run.algorithm, run.mode))
     from rlcb.comm.pool import WorkerPool
     from rlcb.execution.supervisor import Job

@@ -38,3 +38,37 @@ def test_own_code_trains_and_resumes_on_a_cluster_of_this_machine(
     done = rlcb(folder, *resume, "--import", "my_envs", "--import", "my_networks")
     assert done.returncode == 0, done.stdout + done.stderr
     assert lines_of(folder / "run")[-1]["step"] == 2048
+
+
+FRAIL = """
+import gymnasium
+from my_envs.cart import MyCart
+
+class Frail(MyCart):
+    count = 0
+    def step(self, action):
+        self.count += 1
+        if self.count > 150:
+            raise LookupError("no wheel 5")
+        return super().step(action)
+
+gymnasium.register("Frail-v0", Frail, max_episode_steps=50)
+"""
+
+
+@pytest.mark.parametrize("algorithm", ["ppo", "impala", "a3c"])
+def test_an_environment_that_raises_on_a_node_is_named(algorithm: str, tmp_path: Path) -> None:
+    needs_ray()
+    folder = write_own_code(tmp_path)
+    (folder / "frail.py").write_text(FRAIL)
+    more = () if algorithm == "a3c" else ("--batch-size", "128")
+    words = ("train", algorithm, *TWO, "--env", "frail:Frail-v0", *SMALL, *more, "--total-timesteps", "1e8")
+    failed = rlcb(folder, *words, "--output-dir", "run")
+    named = f"environment Frail-v0 failed with LookupError: no wheel 5 ({folder / 'frail.py'}, line 10)"
+    assert failed.returncode == 7, failed.stdout + failed.stderr
+    assert "Traceback" not in failed.stderr
+    last = failed.stderr.strip().splitlines()[-1]
+    assert last.startswith(f"rlcb train: error: {named}; the fault is in the environment")
+    assert last.endswith("; traceback in run/traceback.txt; resume from the last checkpoint with: "
+                         "rlcb train --resume run --import frail")  # fmt: skip
+    assert "in step\n" in (folder / "run" / "traceback.txt").read_text()

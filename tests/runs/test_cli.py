@@ -13,7 +13,12 @@ from helpers.processes import CARTPOLE, ROOT, rlcb, run
     ("arguments", "words"),
     [
         (["train", "ppo", "--num-evns", "3"], ["--num-evns", "did you mean --num-envs"]),
-        (["trian"], ["trian"]),
+        (["train", "ppo", "--totl-timesteps", "5000"], ["--totl-timesteps", "did you mean --total-timesteps?"]),
+        (["trian"], ["'trian'", "did you mean train? See rlcb --help"]),
+        (["xyz"], ["'xyz'", "'completion'); see rlcb --help"]),
+        (["train", "ppoo"], ["'ppoo'", "did you mean ppo?"]),
+        (["limits", "impal"], ["'impal'", "did you mean impala?"]),
+        (["train", "ppo", "--mode", "paralel"], ["--mode", "'paralel'", "did you mean parallel?"]),
         (["train"], ["no algorithm given"]),
         (["train", "dqn"], ["dqn", "ppo"]),
         (["train", "ppo", "--duration", "1", "--total-timesteps", "5000"], ["cannot be used together"]),

@@ -11,7 +11,8 @@ from helpers.own_code import write_own_code
 from rlcb.config import plan as plan_module
 from rlcb.config.division import largest_division
 from rlcb.config.load import build_config
-from rlcb.config.plan import Plan, make_plan
+from rlcb.config.named import default_file
+from rlcb.config.plan import FEW_CORES, Plan, fewer_workers_note, make_plan
 from rlcb.config.schema import Config
 from rlcb.envs.own_code import FOLDER, permit
 from rlcb.errors import WorkersLost
@@ -132,3 +133,53 @@ def test_the_largest_division_shares_environments_and_minibatches_evenly() -> No
     assert [largest_division(config, most) for most in (0, 1, 3, 7, 30)] == [0, 1, 2, 4, 8]
     asynchronous = configured("a3c", num_workers=1, num_envs=24)
     assert [largest_division(asynchronous, most) for most in (0, 1, 3, 7, 30)] == [0, 1, 3, 6, 24]
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "values", "words"),
+    [
+        ("ppo", {"num_envs_per_worker": 32}, "for the 8 workers that suit 8 cores, add --num-workers 8 (8 × 32 = 256 "),
+        ("ppo", {"num_envs_per_worker": 16}, "for the 8 workers that suit 8 cores, add --num-workers 8 (8 × 16 = 128 "),
+        (
+            "impala",
+            {"num_envs_per_worker": 32},
+            "for the 4 actors that suit 8 cores, add --num-actors 4 (4 × 32 = 128 ",
+        ),
+        ("ppo", {"num_envs_per_worker": 4}, None),  # 8 workers
+        ("ppo", {"num_envs_per_worker": 32, "num_workers": 1}, None),  # as it is wanted
+        ("ppo", {}, None),
+        ("a3c", {"num_envs_per_worker": 32}, None),  # the number of workers is part of the method
+    ],
+)
+def test_a_share_that_leaves_cores_without_workers_is_told_what_to_add(
+    algorithm: str, values: dict[str, Any], words: str | None
+) -> None:
+    given = {key: (f"--{key.replace('_', '-')}", value) for key, value in values.items()}
+    file = default_file(algorithm, "parallel")
+    found = fewer_workers_note(build_config(file, given, mode="parallel", algorithm=algorithm), given)
+    assert found is None if words is None else found is not None and words in found
+
+
+@pytest.mark.parametrize("cores", [1, 2, 4, 8, 16, 64])
+@pytest.mark.parametrize("network", ["auto", "mlp256"])
+@pytest.mark.parametrize("algorithm", ["ppo", "a2c", "impala"])
+def test_continuous_control_takes_one_thread_per_process_and_no_more_than_the_cores(
+    algorithm: str, network: str, cores: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(plan_module, "usable_cpus", lambda: cores)
+    given = {"name": ("--env", "Pendulum-v1"), "network": ("--network", network)}
+    for mode in ("sequential", "parallel"):
+        config = build_config(default_file(algorithm, mode), given, mode=mode, algorithm=algorithm)
+        _, plan = make_plan(config, mode)
+        assert plan.threads == 1
+        if plan.num_learners and cores <= FEW_CORES:
+            continue  # actors and learners take turns there (docs/presets.md)
+        assert plan.num_workers + plan.num_learners <= max(cores, 1)
+    assert " × 1 thread\n" in capsys.readouterr().out  # of what was chosen
+
+
+def test_a_number_of_threads_is_told_as_it_will_be(capsys: pytest.CaptureFixture[str]) -> None:
+    for name, words in (("coinrun", "2 workers × 4 threads"), ("Pendulum-v1", "2 workers × 1 thread")):
+        config = configured("ppo", num_workers="auto", num_envs=2, n_steps=512, batch_size=1024, name=name)
+        make_plan(config, "parallel")
+        assert f"Chosen for 8 cores: {words}\n" in capsys.readouterr().out

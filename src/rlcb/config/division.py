@@ -45,7 +45,7 @@ def divided_evenly(config: Config, source: Sources) -> Config:
             config = config.changed("parallel", num_workers=workers)
         if total % workers:
             below, above = total - total % workers, total + workers - total % workers
-            near = f"{below or workers} or {above} would work"
+            near = f"{below} or {above} would work" if below else f"{above} would work"
             raise source.error("num_workers", f"{workers} workers cannot share {total} environments evenly; {near}")
         each = total // workers
     elif "num_envs" in source and total != workers * each:

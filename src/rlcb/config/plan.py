@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from rlcb.config.division import largest_division
+from rlcb.config.division import Given, gives_share, largest_division
 from rlcb.config.gpu_plan import actor_choices, env_threads, gpu_choices, most_actors, placed
 from rlcb.config.load import build_config
 from rlcb.config.registry import ALGORITHMS
@@ -151,7 +151,9 @@ class Division:
         if config.hardware.device == "cuda":
             return f"{workers}, 1 learner on the GPU"
         learners = f", {_counted(self.learners, 'learner')}" if self.learners else ""
-        return f"{workers}{learners} × {_counted(threads_each(self.workers, self.learners, cores), 'thread')}"
+        share = threads_each(self.workers, self.learners, cores)
+        threads = min(config.hardware.num_threads or _own_threads(config, "cpu", share), share)
+        return f"{workers}{learners} × {_counted(threads, 'thread')}"
 
 
 def _counted(number: int, noun: str) -> str:
@@ -173,6 +175,25 @@ def computed_division(config: Config, cores: int) -> Division:
     learners = given or most_learners(unrolls, cores - actors)
     used = learners * threads_each(actors, learners, cores)
     return Division(largest_division(config, min(max(cores - used, actors), slots)), learners)
+
+
+def fewer_workers_note(config: Config, overrides: Given) -> str | None:
+    """What to add where a share of environments alone leaves fewer workers than suit the cores; None: nothing."""
+    parallel, execution = config.parallel, config.parallel_execution
+    workers = parallel.num_workers
+    if "num_workers" in overrides or not gives_share(overrides) or workers == "auto" or parallel.cluster is not None:
+        return None
+    if not execution.has_learners and not execution.shares_minibatches:
+        return None  # of asynchronous workers the number is part of the method
+    cores, each, noun = usable_cpus(), parallel.num_envs_per_worker or 0, ALGORITHMS[config.algorithm].worker
+    usual = computed_division(config, cores).workers
+    if workers >= usual:
+        return None
+    flag = overrides["num_envs_per_worker"][0]
+    return (
+        f"{flag} is per {noun}: for the {_counted(usual, noun)} that suit {cores} cores, add --num-{noun}s {usual} "
+        f"({usual} × {each} = {usual * each} environments)"
+    )
 
 
 def most_learners(unrolls: int, most: int) -> int:

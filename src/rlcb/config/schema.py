@@ -32,7 +32,11 @@ class ParallelConfig(Section):
         4, "worker processes; auto: chosen for this machine's cores"
     )
     num_envs_per_worker: _Int | None = setting(
-        None, "environments per worker; null: env.num_envs / num_workers", ge=1, le=16384
+        None,
+        "environments per worker; null: env.num_envs / num_workers; with num_workers auto, the total env.num_envs is "
+        "kept and this decides the number of workers",
+        ge=1,
+        le=16384,
     )
     backend: Literal["shared_memory", "gloo"] = setting(
         "shared_memory", "all-reduce of gradients: shared memory (one machine) or gloo (sockets)"

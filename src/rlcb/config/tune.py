@@ -74,8 +74,9 @@ def _trial(config: Config, division: Division, updates: int) -> tuple[float, Dis
             [*command, "--config", str(file), "--output-dir", str(run)], capture_output=True, text=True, check=False
         )
         if done.returncode:
-            words = division.words(config, usable_cpus())
-            raise ResourceError(f"a trial run with {words} failed: {done.stderr.strip().splitlines()[-1]}")
+            words, why = division.words(config, usable_cpus()), done.stderr.strip().splitlines()[-1]
+            why = why.partition("; traceback in ")[0]  # the trial's files, to which the rest refers, are removed
+            raise ResourceError(f"a trial run with {words} failed: {why}")
         log = run / "logs" / f"{config.algorithm.upper()}_Parallel" / "metrics.jsonl"
         lines = read_regular(log, _LARGEST_LOG).splitlines()
         summary = json.loads(read_regular(run / "training_summary.json", _LARGEST_LOG))

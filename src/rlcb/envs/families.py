@@ -138,7 +138,7 @@ FAMILIES = (  # a name belongs to the first that has a short name for it
         short_name=lambda name: name,
         full_name=lambda name: name,
         exists=_is_registered,
-        state_bytes=2_000,
+        state_bytes=1_000,
     ),
 )
 

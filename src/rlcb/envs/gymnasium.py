@@ -10,7 +10,9 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
+from rlcb.console import warn
 from rlcb.envs.base import Actions, EnvSettings, EnvSpec, Step
+from rlcb.envs.own_code import described
 from rlcb.envs.registered import unknown_in_worker
 from rlcb.errors import CheckpointUnusable, UsageError
 
@@ -31,7 +33,7 @@ class GymnasiumEnv:
         except gymnasium.error.UnregisteredEnv:  # where a run is begun it is known
             raise UsageError(unknown_in_worker(name)) from None
         except Exception as error:  # a third party's constructor may raise anything
-            raise UsageError(f"environment {name}: {_reason(error)}") from None
+            raise UsageError(f"environment {name}: {described(error)}") from None
         env = self._envs[0]
         self.num_envs = num_envs
         self.spec = spec_of_spaces(name, env.observation_space, env.action_space)
@@ -45,7 +47,7 @@ class GymnasiumEnv:
             for index in range(num_envs):
                 self._observations[index] = self._restart(index)
         except Exception as error:
-            raise UsageError(f"environment {name}: reset(seed=…) failed: {_reason(error)}") from None
+            raise UsageError(f"environment {name}: reset(seed=…) failed: {described(error)}") from None
 
     def observe(self) -> NDArray[Any]:
         """The current observations [B, …]."""
@@ -95,13 +97,16 @@ class GymnasiumEnv:
                         break
             except Exception as error:  # a third party's environment may raise anything
                 raise CheckpointUnusable(
-                    f"environment {index} cannot be restored to its saved state: {_reason(error)}"
+                    f"environment {index} cannot be restored to its saved state: {described(error)}"
                 ) from None
 
     def close(self) -> None:
         """Close every copy."""
         for env in self._envs:
-            env.close()
+            try:
+                env.close()
+            except Exception as error:  # what was trained or played must not be lost over it
+                warn(f"an environment could not be closed: {described(error)}")
 
     def completed(self) -> None:
         """Gymnasium knows no levels."""
@@ -146,9 +151,15 @@ class GymnasiumEnv:
         return base64.b64encode(b"".join(action.tobytes() for action in actions)).decode()
 
     def _flat(self, observation: Any) -> NDArray[Any]:
+        """An observation as an array of the shape that the environment promised; numpy would stretch some others."""
         if self.spec.is_image:
-            return np.asarray(observation)
-        return np.asarray(gymnasium.spaces.flatten(self._space, observation), np.float32)
+            flat = np.asarray(observation)
+        else:
+            flat = np.asarray(gymnasium.spaces.flatten(self._space, observation), np.float32)
+        if flat.shape != self.spec.observation_shape:
+            promised = self.spec.observation_shape
+            raise ValueError(f"an observation has shape {flat.shape}, but the observation space has {promised}")
+        return flat
 
 
 def spec_of_spaces(name: str, observations: gymnasium.Space[Any], actions: gymnasium.Space[Any]) -> EnvSpec:
@@ -182,7 +193,7 @@ def trial(settings: EnvSettings) -> tuple[EnvSpec, bool]:
     except CheckpointUnusable:
         return env.spec, False
     except Exception as error:  # a third party's environment may raise anything
-        raise UsageError(f"environment {settings.name}: step failed: {_reason(error)}") from None
+        raise UsageError(f"environment {settings.name}: step failed: {described(error)}") from None
     finally:
         env.close()
 
@@ -192,11 +203,6 @@ def _random_actions(spec: EnvSpec, random: np.random.Generator) -> Actions:
     if spec.continuous:
         return random.standard_normal((1, spec.num_actions), dtype=np.float32)
     return random.integers(spec.num_actions, size=1)
-
-
-def _reason(error: Exception) -> str:
-    """A third party's error in a line."""
-    return next(iter(str(error).splitlines()), "") or type(error).__name__
 
 
 def make(settings: EnvSettings, num_envs: int, seed: int, num_threads: int, pictured: bool) -> GymnasiumEnv:
@@ -211,7 +217,7 @@ def make(settings: EnvSettings, num_envs: int, seed: int, num_threads: int, pict
             env = GymnasiumEnv(name, num_envs, seed, render_mode="rgb_array")
             env.frame()
     except Exception as error:  # a third party's drawing may raise anything, most often because a package is missing
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        reason = str(error) if isinstance(error, UsageError) else described(error)
         reason = reason.removeprefix(f"environment {name}: ")
         raise UsageError(f"--video, --render: {name} cannot be rendered: {reason}") from None
     return env

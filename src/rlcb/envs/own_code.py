@@ -8,10 +8,12 @@ import contextlib
 import os
 import re
 import sys
+import sysconfig
 import traceback
 from collections.abc import Iterable
 from importlib import import_module
-from types import ModuleType
+from pathlib import Path
+from types import FrameType, ModuleType, TracebackType
 
 from rlcb.errors import NotPermitted, UsageError
 
@@ -77,11 +79,42 @@ def load_all(modules: Iterable[str], folder: str | None = None) -> None:
 
 def _reason(error: BaseException, module: str) -> str:
     """What failed, in a line, and in which line of which file if the module was found."""
-    what = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
     missing = isinstance(error, ModuleNotFoundError) and error.name is not None and f"{module}.".startswith(error.name)
     if missing:
-        return f"{what}; searched {os.environ.get(FOLDER, '.')} and the installed packages"
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith("<frozen")]
-    last = frames[-1] if len(frames) > 1 else None  # the first is this file's
-    place = f" ({last.filename}, line {last.lineno})" if last and last.filename != __file__ else ""
-    return f"{what}{place}"
+        return f"{type(error).__name__}: {error}; searched {os.environ.get(FOLDER, '.')} and the installed packages"
+    return described(error)
+
+
+def described(error: BaseException, begin: TracebackType | None = None) -> str:
+    """An exception of somebody else's code in a line: its class, what it says and where it was raised.
+
+    `begin`: the part of its traceback that is not ours; without it, only a line of the user's code is a place.
+    """
+    text = " ".join(str(error).split())[:300]
+    words = f"{type(error).__name__}: {text}" if text else type(error).__name__
+    frames = [entry for entry in traceback.walk_tb(begin or error.__traceback__) if not is_ours(entry[0])]
+    users = [entry for entry in frames if _is_users(entry[0])]
+    for frame, line in reversed(users or (frames if begin else [])):
+        return f"{words} ({frame.f_code.co_filename}, line {line})"
+    return words
+
+
+def _is_users(frame: FrameType) -> bool:
+    """Whether a line is in a module that the user has named, or at least not in an installed package."""
+    name, file = module_name(frame), Path(frame.f_code.co_filename)
+    if file.parts[0].startswith("<"):  # no file, as of code in a text
+        return False
+    if any(name == module or name.startswith(f"{module}.") for module in _permitted):
+        return True
+    library = any(file.is_relative_to(sysconfig.get_path(kind)) for kind in ("stdlib", "platstdlib"))
+    return not library and not {"site-packages", "dist-packages"}.intersection(file.parts)
+
+
+def is_ours(frame: FrameType) -> bool:
+    """Whether a frame of a traceback belongs to this program."""
+    return module_name(frame).partition(".")[0] == "rlcb"
+
+
+def module_name(frame: FrameType) -> str:
+    """The module that a frame of a traceback belongs to."""
+    return str(frame.f_globals.get("__name__", ""))

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 from rlcb.console import filled, note, say
 from rlcb.envs.families import family_of, make_env
 from rlcb.envs.own_code import load
-from rlcb.errors import ResourceError, RlcbError, UsageError
+from rlcb.errors import OwnCodeFailed, ResourceError, RlcbError, UsageError
 from rlcb.files import refuse_to_replace
 from rlcb.hardware import cuda_problem, describe_gpus, prepare_process, resolve_device, usable_cpus
 from rlcb.run.gpu_failures import gpu_failures
+from rlcb.run.own_failures import TRACEBACK, own_failures, write_traceback
 from rlcb.signals import StopRequest
 
 if TYPE_CHECKING:  # `--help` need not wait for these, and the number of threads is set before torch is imported
@@ -92,14 +93,19 @@ def _evaluate(request: Request, stop: StopRequest, titled: bool) -> "Evaluated":
     header = {"shape": shape_words(spec), "spec": spec, "device": device, "titled": titled, "described": described}
     stop.begin()  # from here on there are episodes to keep
     say(filled("evaluation_header.txt", request=request, trained=trained, env=env, **header))
-    if window:
-        show(window, evaluator.frames(tracks[0][1]))
     title = f"{trained.algorithm.upper()} Evaluation Results" if titled else "Evaluation Results"
-    for levels, config in tracks:
-        evaluator.track(levels, config, title)
-    gap = evaluator.conclude(env)
-    if request.video:
-        evaluator.film(request.video, tracks[0][1])
+    try:
+        with own_failures(env.name, trained.training.network):
+            if window:
+                show(window, evaluator.frames(tracks[0][1]))
+            for levels, config in tracks:
+                evaluator.track(levels, config, title)
+            gap = evaluator.conclude(env)
+            if request.video:
+                evaluator.film(request.video, tracks[0][1])
+    except OwnCodeFailed as failure:
+        where = write_traceback(file.path.with_name(f"{file.path.stem}_{TRACEBACK}"), failure)
+        raise OwnCodeFailed(f"{failure}{where}", failure.kind, failure.traceback) from failure.__cause__
     results = tuple(as_results(one) for one in evaluator.results)
     return Evaluated(trained.path, file.path, results, gap, evaluator.signal())
 

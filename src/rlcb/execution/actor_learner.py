@@ -13,6 +13,7 @@ from typing import NoReturn
 from rlcb.comm.pool import WorkerDied, WorkerHandle
 from rlcb.comm.rollout_slots import SlotBook
 from rlcb.comm.tickets import Filled
+from rlcb.errors import OwnCodeFailed
 from rlcb.execution.learner_group import ORDERS_AHEAD, LearnerGroup
 from rlcb.execution.messages import ActorSetup, Learned, SharedMemory, Started
 from rlcb.execution.schedule import Schedule, ending
@@ -51,6 +52,10 @@ class ActorLearner:
                     self._finish_when_done(self._schedule)
                 for worker, message in poll(self._actors, self._learners.supervisor):
                     self._take(worker, message)
+        except OwnCodeFailed:
+            if shared := self._last_state():
+                self.recorder.keep(RunState(shared, []))
+            raise
         finally:
             self._actors.end()
             self._learners.supervisor.end()
@@ -168,15 +173,25 @@ class ActorLearner:
         self._record(UpdateReport(0, progress, self.recorder.seconds, shared=shared, ending=how))
 
     def _give_up(self, story: str) -> NoReturn:
-        """End a run that has lost its actors: the learners finish what they know of, then their state is saved."""
-        shared = None
-        while self._schedule is not None and shared is None:
-            shared = None if self._learners.has_work else self._learners.newest_state()
-            for worker, message in poll(self._learners.supervisor) if shared is None else ():
-                if isinstance(message, WorkerDied):
-                    self._actors.give_up(story, None)
-                self._take(worker, message)
+        """End a run that has lost its actors, with a checkpoint where there is something to keep."""
+        shared = self._last_state()
         self._actors.give_up(story, RunState(shared, []) if shared else None)
+
+    def _last_state(self) -> SharedState | None:
+        """Have the learners finish what they know of; returns their state then, None if it cannot be had."""
+        if self._schedule is None:
+            return None
+        try:
+            while True:
+                shared = None if self._learners.has_work else self._learners.newest_state()
+                if shared is not None:
+                    return shared
+                for worker, message in poll(self._learners.supervisor):
+                    if isinstance(message, WorkerDied):
+                        return None
+                    self._take(worker, message)
+        except OwnCodeFailed:  # of a learner
+            return None
 
 
 def train(job: Job, state: RunState | None) -> None:

@@ -18,6 +18,7 @@ from rlcb.comm.pool import WorkerDied, WorkerHandle
 from rlcb.comm.shared_parameters import SharedParameters, WorkCounter
 from rlcb.envs.families import spec_of
 from rlcb.envs.normalize import joined_moments
+from rlcb.errors import OwnCodeFailed
 from rlcb.execution.messages import Applied, AsyncSetup, Go, Started, Waiting
 from rlcb.execution.schedule import Schedule, ending
 from rlcb.execution.supervisor import Job, Supervisor, poll
@@ -59,6 +60,10 @@ class AsyncGradients:
                     self._advance(self._schedule)
                 for worker, message in poll(self._workers):
                     self._take(worker, message)
+        except OwnCodeFailed:
+            if self._schedule is not None:
+                self.recorder.keep(RunState(self._shared_state(), []))
+            raise
         finally:
             self._workers.end()
             os.close(self._work.descriptor)

@@ -12,6 +12,7 @@ from typing import NoReturn
 
 from rlcb.comm.pool import PoolLost, WorkerDied, WorkerHandle
 from rlcb.config.division import largest_division
+from rlcb.errors import OwnCodeFailed
 from rlcb.execution.messages import Assignment, Go, Started, Waiting, WorkerSetup
 from rlcb.execution.supervisor import Job, Supervisor, poll
 from rlcb.files import TEMPORARY, sweep
@@ -59,6 +60,10 @@ class DataParallel:
                 self._advance()
         except PoolLost as lost:
             self._give_up(str(lost))
+        except OwnCodeFailed:
+            if self._state is not None and self._zero is not None:
+                self.recorder.keep(self._state)
+            raise
         finally:
             self._supervisor.end()
             sweep(self.recorder.run.path)

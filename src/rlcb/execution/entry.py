@@ -76,10 +76,14 @@ def run_role(role: str, context: WorkerContext, setup: Any) -> None:
     """Work in this role until the run ends or the supervisor does; a failure for the user is sent to the supervisor."""
     import torch
 
+    from rlcb.run.own_failures import own_failures
+
     torch.set_num_threads(setup.num_threads)
+    config = setup.config
     try:
-        load_all(setup.config.modules)
-        import_module(f"rlcb.execution.{ROLES[role]}").work(context, setup)
+        load_all(config.modules)
+        with own_failures(config.env.name, config.training.network):
+            import_module(f"rlcb.execution.{ROLES[role]}").work(context, setup)
     except RlcbError as error:
         context.channel.send(error)
 

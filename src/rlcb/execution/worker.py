@@ -125,7 +125,7 @@ class Worker:
         except (TypeError, ValueError, RuntimeError) as error:
             raise misfit(error) from None
         if not own.envs:
-            note("the checkpoint has no environment states (actors' are not saved), so new episodes start")
+            note("the checkpoint has no environment states, so new episodes start")
             return
         self.env.set_state(own.envs)
         self.collector.observation = self.env.observe()

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rlcb.envs.own_code import load
+from rlcb.envs.own_code import described, load
 from rlcb.errors import UsageError
 from rlcb.networks.computation import Computation
 
@@ -26,7 +26,7 @@ def make(name: str, spec: "EnvSpec") -> nn.Module:
         with torch.device("cpu"):  # also where only the shapes of other networks are asked for
             network = found(spec)
     except Exception as error:  # somebody else's code may raise anything
-        raise UsageError(f"network {name}: {class_name}(spec) failed: {_line(error)}") from None
+        raise UsageError(f"network {name}: {class_name}(spec) failed: {described(error)}") from None
     if not isinstance(network, nn.Module):
         raise UsageError(f"network {name}: must be a torch.nn.Module, is a {type(network).__name__}")
     _check_weights(name, network)
@@ -57,7 +57,7 @@ def check_outputs(name: str, network: nn.Module, spec: "EnvSpec", precision: str
     try:
         outputs, again = (computation(observations) for _ in range(2))
     except Exception as error:
-        raise UsageError(f"network {name}: forward failed for {_words(observations)}: {_line(error)}") from None
+        raise UsageError(f"network {name}: forward failed for {_words(observations)}: {described(error)}") from None
     wanted = (("logits", (_BATCH, spec.num_actions)), ("values", (_BATCH,)))
     if not isinstance(outputs, tuple) or len(outputs) != len(wanted):
         raise UsageError(f"network {name}: forward must return (logits, values), but returns {type(outputs).__name__}")
@@ -76,8 +76,3 @@ def check_outputs(name: str, network: nn.Module, spec: "EnvSpec", precision: str
 
 def _words(tensor: Tensor) -> str:
     return f"{tensor.dtype} of shape {tuple(tensor.shape)}".removeprefix("torch.")
-
-
-def _line(error: Exception) -> str:
-    text = " ".join(str(error).split())[:300]
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -1,6 +1,6 @@
 """Whether environment and network fit each other and this program, checked before a run starts."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rlcb.config.schema import Config
 from rlcb.console import note
@@ -15,6 +15,7 @@ class Fit:
 
     spec: EnvSpec
     repeats: bool | None = None  # equal seeds and actions give equal episodes; None: known of the whole family
+    num_weights: int | None = None  # of the network, where it was made
 
     @property
     def words(self) -> str:
@@ -40,7 +41,8 @@ def check_fit(config: Config) -> Fit:
         from rlcb.networks.policy import make_policy_network
 
         with torch.device("meta"):  # the shapes suffice
-            make_policy_network(config.training, fit.spec)
+            policy = make_policy_network(config.training, fit.spec)
+        fit = replace(fit, num_weights=sum(parameter.numel() for parameter in policy.parameters()))
         if module_of(name):
             from rlcb.networks.own import check_outputs, make
 

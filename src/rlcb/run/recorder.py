@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -153,11 +154,14 @@ class Recorder:
         self._writer.sync()
         started = self._started.isoformat(timespec="seconds")
         totals = RunTotals(self.episodes.state(), self.seconds, started, self.worker_restarts)
+        save_checkpoint(self._path(state, final), to_content(self.config, state, totals))
         steps = state.shared.progress.env_steps
-        name = "final" if final else f"step_{steps}"
-        path = self.run.checkpoints / f"{self.run.prefix}_{name}.pt"
-        save_checkpoint(path, to_content(self.config, state, totals))
         prune(self.run.checkpoints, self.run.prefix, self.config.logging.keep_checkpoints, newest=steps)
+
+    def _path(self, state: RunState, final: bool = False) -> Path:
+        """The file of a checkpoint."""
+        name = "final" if final else f"step_{state.shared.progress.env_steps}"
+        return self.run.checkpoints / f"{self.run.prefix}_{name}.pt"
 
     def finish(self, status: str | None = None) -> Outcome:
         """Write metrics.json and the summaries."""
@@ -174,10 +178,23 @@ class Recorder:
     def _write_columns(self) -> None:
         write_columns(self._writer.path, self.run.path / "metrics.json")
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether training has begun."""
+        return self._meter is not None
+
     def abandon(self, state: RunState) -> None:
         """Leave a run that cannot continue so that it can be resumed: a checkpoint and summaries of how far it came."""
-        self.save(state)
+        if not self._path(state).exists():  # one that was saved in time may have more
+            self.save(state)
         write_summaries(self.run, self.config, self.outcome("interrupted"))
+
+    def keep(self, state: RunState) -> None:
+        """The same for a run that fails: should the disk fail too, the first failure is what the user must hear of."""
+        try:
+            self.abandon(state)
+        except ResourceError as error:
+            warn(f"the run could not be saved: {error}")
 
     def note_loss(self, name: str, how: str, times: int) -> None:
         """A process was lost and is being replaced."""

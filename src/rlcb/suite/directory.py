@@ -210,7 +210,7 @@ def check_room(output: Path, runs: list[SuiteRun], configs: dict[Kind, Config]) 
     for run in runs:
         config = configs[run.kind]
         checkpoints = config.logging.keep_checkpoints + 2  # the final one, and one that is being written
-        need += checkpoint_bytes(config) * checkpoints + _LOG_BYTES
+        need += checkpoint_bytes(config, run.kind.mode) * checkpoints + _LOG_BYTES
     free = shutil.disk_usage(nearest_existing(output)).free
     if free < need:
         raise ResourceError(
