@@ -120,7 +120,7 @@ def benchmark_parser() -> Parser:
     from rlcb.config.values import extra, metavar_of
     from rlcb.suite.jobs import MOST_JOBS
     from rlcb.suite.keys import PASSED_ON
-    from rlcb.suite.settings import SuiteConfig
+    from rlcb.suite.schema import SuiteConfig
 
     parser = Parser("rlcb benchmark", summary_of("benchmark"))
     parser.usage = "rlcb benchmark [--suite NAME|FILE] [--duration HOURS | --total-timesteps N] …"
@@ -128,7 +128,7 @@ def benchmark_parser() -> Parser:
     text = "name of a built-in suite (see `rlcb configs`) or path of a YAML file"
     group.add_argument("--suite", type=file_or_name(find_suite), metavar="NAME|FILE", help=text)
     default = Path("benchmarks") / "suite"
-    text = "directory for all results; a suite that already exists there is resumed"
+    text = "directory for all results; a suite that already exists there is resumed or extended"
     group.add_argument("--output-dir", type=Path, metavar="DIR", default=default, help=text)
     text = "number of concurrent runs; auto: as many as the cores allow; default auto, 1 for timed runs, "
     text += "as many as fit with --cluster"

@@ -52,6 +52,7 @@ class Training:
         self._said_shortage = False
         self._looked = 0.0  # when the files of the runs in progress were read
         self._known: dict[SuiteRun, RunStatus] = {}  # what they said
+        self._evaluated = [run for run in work.results if run.evaluation.is_file()]  # by an earlier start of the suite
 
     def train(self) -> None:
         """Do every run that is not finished; one that fails is recorded and does not stop the others."""
@@ -185,8 +186,9 @@ class Training:
             elif expected is not None:
                 begun[run] = max(expected - gone, 0.0)
         left = self._work.seconds_left([*self._jobs, *self._waiting], begun)
-        evaluated = [run for run in self._work.runs if run.name not in self._work.failures]
-        evaluations = self._work.evaluation_seconds(evaluated)
+        failed = self._work.failures
+        open_ones = [run for run in self._work.runs if run not in self._evaluated and run.name not in failed]
+        evaluations = self._work.evaluation_seconds(open_ones)
         return self._work.times(None if left is None else left + (evaluations or 0.0), evaluations is not None)
 
 
