@@ -21,6 +21,7 @@ from rlcb.analysis.suites import SuiteRun
 from rlcb.config.registry import Kind
 from rlcb.errors import UsageError
 from rlcb.files import take_lock
+from rlcb.report.status import show_status
 
 NOW = 2_000_000_000.0  # later than any file
 
@@ -297,6 +298,28 @@ def test_a_plan_that_cannot_be_read_is_left_out(tmp_path: Path) -> None:
     assert len(snapshot.left_out) == 3
     assert {"run"} < {run.run for run in snapshot.runs}
     assert all(run.state == "waiting" for run in snapshot.runs if run.run != "run")
+
+
+def test_runs_that_were_moved_aside_come_last(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("b/run", "b/run.2", "b/run.10", "z"):
+        write_run(tmp_path / name, seed=3)
+    forget_the_end(tmp_path / "b" / "run.2")
+    found = look(tmp_path, NOW)
+    assert [run.run for run in found.runs] == ["b/run", "z"]
+    assert [(run.run, run.state, run.replaced_by) for run in found.moved_aside] == [
+        ("b/run.2", "dead", "b/run"),
+        ("b/run.10", "finished", "b/run"),
+    ]
+    assert show_status(tmp_path, None, as_json=False) == 0
+    _, *rows, counts = capsys.readouterr().out.splitlines()
+    assert [row.split()[0] for row in rows] == ["b/run", "z", "b/run.2", "b/run.10"]
+    assert rows[2].endswith("moved aside for run, ended at step 245,760 without recording a reason")
+    assert rows[3].endswith("moved aside for run")
+    assert counts.startswith(f"2 finished, 2 moved aside in {tmp_path}")
+    assert show_status(tmp_path, None, as_json=True) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert [run["replaced_by"] for run in shown["moved_aside"]] == ["b/run", "b/run"]
+    assert len(shown["runs"]) == 2
 
 
 def test_folders_without_a_run(tmp_path: Path) -> None:

@@ -82,9 +82,9 @@ def _drawn(snapshot: Snapshot, console: "Console", whole: bool) -> "RenderableTy
     from rich.table import Table
     from rich.text import Text
 
-    rows = [_cells(run) for run in snapshot.runs]
-    beside = sum(_widths(rows)) + _GAP * (len(_COLUMNS) - 1) <= console.width
-    below, runs, more = list(_lines_below(snapshot)), snapshot.runs, ""
+    runs = [*snapshot.runs, *snapshot.moved_aside]
+    beside = sum(_widths([_cells(run) for run in runs])) + _GAP * (len(_COLUMNS) - 1) <= console.width
+    below, more = list(_lines_below(snapshot)), ""
     if not whole:
         runs, more = _most_important(runs, console.height - len(below) - _ROOM, 1 if beside else 2)
     table = Table(box=None, pad_edge=False)
@@ -102,7 +102,7 @@ def _drawn(snapshot: Snapshot, console: "Console", whole: bool) -> "RenderableTy
 def _most_important(runs: list[RunStatus], room: int, lines: int) -> tuple[list[RunStatus], str]:
     """The runs that fit into this many lines, and a line about the others; a run with a detail takes `lines`."""
     chosen: list[RunStatus] = []
-    by_importance = sorted(runs, key=lambda run: STATES.index(run.state))
+    by_importance = sorted(runs, key=lambda run: (bool(run.replaced_by), STATES.index(run.state)))
     for run in by_importance:
         room -= lines if _said(run) else 1
         if room < 0:
@@ -118,7 +118,7 @@ def _widths(rows: Sequence[Sequence[str]]) -> list[int]:
 
 def _plain_lines(snapshot: Snapshot) -> Iterator[str]:
     """The snapshot as lines of text, nothing cut off."""
-    rows = [_cells(run) for run in snapshot.runs]
+    rows = [_cells(run) for run in (*snapshot.runs, *snapshot.moved_aside)]
     widths = _widths(rows)
     for row in (_COLUMNS, *rows):
         cells = zip(_COLUMNS, row, widths, strict=True)
@@ -145,8 +145,9 @@ def _cells(run: RunStatus) -> tuple[str, ...]:
 
 
 def _said(run: RunStatus) -> str:
-    """Where a run is, if not on this machine, and what is to be said of it."""
-    return ", ".join([*([f"on {run.where}"] if run.where else []), *([run.detail] if run.detail else [])])
+    """Where a run is, if not on this machine, whether it was moved aside, and what else is to be said of it."""
+    aside = f"moved aside for {run.replaced_by.rpartition('/')[2]}" if run.replaced_by else ""
+    return ", ".join(part for part in (f"on {run.where}" if run.where else "", aside, run.detail) if part)
 
 
 def _or_empty(seconds: float | None) -> str:
@@ -156,7 +157,7 @@ def _or_empty(seconds: float | None) -> str:
 def _lines_below(snapshot: Snapshot) -> Iterator[str]:
     """The suites, how many runs there are, and what could not be read."""
     yield from (_suite_line(suite) for suite in snapshot.suites)
-    yield f"{_counts(snapshot.runs)} in {snapshot.folder}, {time.strftime('%H:%M:%S')}"
+    yield f"{_counts([*snapshot.runs, *snapshot.moved_aside])} in {snapshot.folder}, {time.strftime('%H:%M:%S')}"
     yield from snapshot.left_out
 
 
@@ -170,5 +171,5 @@ def _suite_line(suite: SuiteStatus) -> str:
 
 def _counts(runs: Sequence[RunStatus]) -> str:
     """How many runs there are in each state."""
-    count = Counter(run.state for run in runs)
-    return ", ".join(f"{count[state]} {state}" for state in STATES if count[state]) or "no run"
+    count = Counter("moved aside" if run.replaced_by else run.state for run in runs)
+    return ", ".join(f"{count[state]} {state}" for state in (*STATES, "moved aside") if count[state]) or "no run"
