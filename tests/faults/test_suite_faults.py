@@ -98,6 +98,7 @@ def test_ctrl_c_saves_and_says_how_to_continue_and_a_second_suite_waits_outside(
     os.kill(process.pid, signal.SIGINT)
     out, err = process.communicate(timeout=60)
     assert process.returncode == 130, out + err
+    assert "[1/2] ppo sequential CartPole-v1 seed 1: interrupted, saved at step " in out
     assert f"Resume with: rlcb benchmark --output-dir {output} --jobs 1" in out
     assert "Traceback" not in out + err
     assert psutil.wait_procs(family, timeout=30)[1] == []

@@ -276,6 +276,18 @@ def test_the_runs_of_a_suite_that_wait(tmp_path: Path) -> None:
     assert totals.detail == f"resume with: rlcb benchmark --output-dir {suite}"
 
 
+def test_a_run_moved_aside_for_one_that_its_suite_has_not_begun(tmp_path: Path) -> None:
+    suite = make_suite(tmp_path / "suite", {"event": "suite_started", "jobs": 1})
+    for name in ("seed_2", "seed_10.1", "seed_3.1"):  # the suite has no seed 3
+        write_run(suite / "coinrun" / "ppo_sequential" / name, seed=2)
+    found = look(tmp_path, NOW)
+    folder = "suite/coinrun/ppo_sequential"
+    assert [(run.run, run.replaced_by) for run in found.moved_aside] == [(f"{folder}/seed_10.1", f"{folder}/seed_10")]
+    states = {run.run.removeprefix(f"{folder}/"): run.state for run in found.runs}
+    assert (states["seed_2"], states["seed_3.1"], states["seed_10"]) == ("finished", "finished", "waiting")
+    assert found.suites[0].done == 1
+
+
 def test_a_suite_of_another_machine(tmp_path: Path) -> None:
     suite = make_suite(tmp_path, {"event": "suite_started", "jobs": 1})
     (suite / ".lock").write_text("pid 12 on somewhere-else\n")

@@ -37,6 +37,7 @@ from rlcb.files import open_regular, read_regular
 
 Warn = Callable[[str], None]
 _MARKS = ("run.json", "benchmark_metrics.json", "training_summary.json")
+ASIDE = re.compile(r"\.\d+$")  # what a run's name gets when it is moved aside
 _DEEPEST = 8  # folders below the one that was named
 _LARGEST_EVENTS = 16 * 2**20
 # Files that a run can be compared without, and the most bytes that they can have.
@@ -129,9 +130,9 @@ def walk(named: Path, warn: Warn) -> Iterator[tuple[Path, bool, dict[Path, Path]
 
 def _moved_aside(path: Path, names: list[str]) -> dict[Path, Path]:
     """The runs `<name>.1`, `<name>.2`, … in a folder that made room for a run `<name>`, with that one."""
-    matches = [match for name in sorted(names) if (match := re.fullmatch(r"(.+)\.\d+", name)) and match[1] in names]
-    pairs = {path / match[0]: path / match[1] for match in matches}
-    return {copy: run for copy, run in pairs.items() if is_run(copy) and is_run(run)}
+    pairs = {name: ASIDE.sub("", name) for name in sorted(names) if ASIDE.search(name)}
+    found = {path / name: path / run for name, run in pairs.items() if run in names}
+    return {copy: run for copy, run in found.items() if is_run(copy) and is_run(run)}
 
 
 def is_run(path: Path) -> bool:

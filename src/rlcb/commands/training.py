@@ -152,6 +152,8 @@ def benchmark_parser() -> Parser:
     parser.epilog = (
         "A setting applies to every run whose algorithm has it; without a flag each run uses the default of its\n"
         "algorithm and mode (see rlcb train ALGORITHM --mode MODE --help). --num-envs is the total of a run.\n"
+        "To add seeds, games or algorithms to a suite, give its directory and all values:\n"
+        "  rlcb benchmark --output-dir DIR --seeds 1 2 3 4 5 6\n"
         "Exit code 1: a run, an evaluation or the report failed and the rest is complete; repeat the command to retry."
     )
     return parser

@@ -121,6 +121,8 @@ class Training:
             )
         elif self._stop.signal is not None:
             event(self._work.output, "run_interrupted", run=run.name)
+            saved = f"saved at step {saved_steps(run):,}" if resumable(run) else "nothing to save yet"
+            self._display.line(f"{self._label(run)}: interrupted, {saved} {self._counts()}")
         elif lost and (job.process.refused or self._may_go_on(run)):
             self._waiting = [other for other in self._work.runs if other in {*self._waiting, run}]
             event(self._work.output, "node_lost", run=run.name, node=job.process.where, reason=lost)
