@@ -112,7 +112,8 @@ class Training:
         self._next_start = time.monotonic() + self._work.suite.settings.cool_down
         self._steps_done += max(_steps_of(run) - job.steps, 0)
         reason, result, lost = job.process.reason(), result_of(run), job.process.lost
-        if result is not None and (reason is None or lost):
+        # A signal can reach a run that is about to end anyway: it is finished all the same.
+        if result is not None and (reason is None or lost or self._stop.signal is not None):
             self._work.results[run] = result
             self._runs_done += 1
             event(self._work.output, "run_finished", run=run.name)
