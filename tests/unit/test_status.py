@@ -6,22 +6,23 @@ import shutil
 import socket
 import threading
 import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from rich.console import Console
 
 from helpers.mutations import wrong_values
 from helpers.run_directories import add_event, log_of, write_run
-from rlcb.analysis.run_status import STATES, run_status, short_time
-from rlcb.analysis.status import look
+from rlcb.analysis.run_status import STATES, RunStatus, run_status, short_time
+from rlcb.analysis.status import Snapshot, look
 from rlcb.analysis.suites import SuiteRun
 from rlcb.config.registry import Kind
 from rlcb.errors import UsageError
 from rlcb.files import take_lock
-from rlcb.report.status import show_status
+from rlcb.report.status import _drawn, show_status
 
 NOW = 2_000_000_000.0  # later than any file
 
@@ -332,6 +333,28 @@ def test_runs_that_were_moved_aside_come_last(tmp_path: Path, capsys: pytest.Cap
     shown = json.loads(capsys.readouterr().out)
     assert [run["replaced_by"] for run in shown["moved_aside"]] == ["b/run", "b/run"]
     assert len(shown["runs"]) == 2
+
+
+def test_a_narrow_terminal_shows_the_ends_of_long_names() -> None:
+    names = ["study/coinrun/ppo_sequential/seed_1", "study/coinrun/ppo_sequential/seed_1.1"]
+    runs = [RunStatus(name, "ppo", "sequential", "", "coinrun", 1, "finished", 1.0) for name in names]
+    snapshot = Snapshot("here", [runs[0]], [replace(runs[1], replaced_by=names[0])])
+    shown = {}
+    for width in (140, 90, 80, 70):
+        console = Console(width=width)
+        with console.capture() as captured:
+            console.print(_drawn(snapshot, console, whole=True))
+        shown[width] = captured.get().splitlines()
+    assert shown[140][2].split()[0] == names[1]
+    assert shown[140][2].endswith("moved aside for seed_1")
+    for width, columns in ((90, ["algorithm", "game"]), (80, ["algorithm", "seed"]), (70, ["seed", "state"])):
+        head, *rows = shown[width][:3]
+        assert head.split()[1:3] == columns
+        for name, row in zip(names, rows, strict=True):
+            assert row.startswith("…")
+            assert name.endswith(row.split()[0][1:])
+            assert len(row.split()[0]) >= 16
+        assert " ".join(shown[width][3:]).startswith(f"{names[1]}: finished, moved aside for seed_1")
 
 
 def test_folders_without_a_run(tmp_path: Path) -> None:

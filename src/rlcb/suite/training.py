@@ -121,17 +121,22 @@ class Training:
                 f"{self._label(run)}: finished, {_metrics_of(result)} {self._counts()} ({self._times()})"
             )
         elif self._stop.signal is not None:
+            self._wait_again(run)
             event(self._work.output, "run_interrupted", run=run.name)
             saved = f"saved at step {saved_steps(run):,}" if resumable(run) else "nothing to save yet"
             self._display.line(f"{self._label(run)}: interrupted, {saved} {self._counts()}")
         elif lost and (job.process.refused or self._may_go_on(run)):
-            self._waiting = [other for other in self._work.runs if other in {*self._waiting, run}]
+            self._wait_again(run)
             event(self._work.output, "node_lost", run=run.name, node=job.process.where, reason=lost)
             saved = f"from step {saved_steps(run):,}" if resumable(run) else "from the beginning"
             self._display.line(f"{self._label(run)}: {lost}; it will be resumed elsewhere {saved} {self._counts()}")
         else:
             reason = reason or "ended without a final checkpoint and summary"
             self._fail(run, reason, job.process.last_lines(_LOG_LINES))
+
+    def _wait_again(self, run: SuiteRun) -> None:
+        """Put a run that is not finished back in its place."""
+        self._waiting = [other for other in self._work.runs if other in {*self._waiting, run}]
 
     def _may_go_on(self, run: SuiteRun) -> bool:
         """Count one more loss of a run's node; whether it is continued on another one."""
