@@ -132,6 +132,27 @@ def test_a_lost_node_a_new_one_and_a_killed_driver_change_no_result(begin: Begin
         assert_equal_runs(one.path, two.path)
 
 
+def test_seeds_are_added_on_the_cluster_and_on_this_machine(cluster: "Cluster", tmp_path: Path) -> None:
+    output, total = tmp_path / "out", 20 * ROLLOUT
+    given = (*SEQUENTIAL, "--total-timesteps", str(total), "--cluster", cluster.address)
+    for command, seeds in (
+        (given, "12"),
+        (given, "123"),  # the whole command
+        (("benchmark",), "1234"),  # on the suite's cluster
+        (("benchmark", "--cluster", "null"), "12345"),
+    ):
+        done = rlcb(*command, "--seeds", *seeds, "--output-dir", output)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert (f"Added to the suite in {output}: seed {seeds[-1]} (1 run)" in done.stdout) == (len(seeds) > 2)
+    starts = [event for event in suite_events(output) if event["event"] == "run_started"]
+    places = {event["run"].rpartition(" ")[2]: "node" in event for event in starts}
+    assert places == {"1": True, "2": True, "3": True, "4": True, "5": False}
+    assert len(starts) == 5  # each once
+    assert len([event for event in suite_events(output) if event["event"] == "suite_extended"]) == 3
+    for run in suite_runs(output):
+        assert_every_step_once(run, total)
+
+
 def test_a_signal_brings_the_last_checkpoint_home_and_status_says_where(
     cluster: "Cluster", begin: Begin, tmp_path: Path
 ) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from helpers.processes import ROOT, TINY, rlcb, wait_for_file, wait_for_line
 from rlcb.suite.directory import result_of, resumable, runs_of, stored
-from rlcb.suite.settings import SuiteConfig
+from rlcb.suite.schema import SuiteConfig
 
 Start = Callable[..., subprocess.Popen[str]]
 # One worker: what is tested here is the suite, and each more would have to load torch too.
@@ -90,11 +90,15 @@ def test_ctrl_c_saves_and_says_how_to_continue_and_a_second_suite_waits_outside(
     process = start("benchmark", *settings, "--jobs", "1", "--output-dir", output)
     run = runs_of(SuiteConfig(modes=["sequential"], seeds=[1], games=["CartPole-v1"]), output)[0]
     wait_for_file(run.path / "checkpoints" / "ppo_sequential_step_0.pt")
-    rlcb("benchmark", "--output-dir", output).assert_one_line_error(2, "a suite is running there", f"pid {process.pid}")
+    for more in ((), ("--seeds", "1", "2", "3")):
+        outside = rlcb("benchmark", *more, "--output-dir", output)
+        outside.assert_one_line_error(2, "a suite is running there", f"pid {process.pid}", "wait until it ends")
+    assert stored(output).settings.seeds == [1, 2]
     family = psutil.Process(process.pid).children(recursive=True)
     os.kill(process.pid, signal.SIGINT)
     out, err = process.communicate(timeout=60)
     assert process.returncode == 130, out + err
+    assert "[1/2] ppo sequential CartPole-v1 seed 1: interrupted, saved at step " in out
     assert f"Resume with: rlcb benchmark --output-dir {output} --jobs 1" in out
     assert "Traceback" not in out + err
     assert psutil.wait_procs(family, timeout=30)[1] == []

@@ -115,6 +115,9 @@ INSTEAD = {
     "rlcb benchmark --output-dir ./benchmarks/study --repeat-disturbed": (
         "rlcb benchmark --duration 0.5 --output-dir ./benchmarks/other --repeat-disturbed"
     ),
+    "rlcb benchmark --output-dir ./benchmarks/study --seeds 1 2 3 4 5 6": (
+        "rlcb benchmark --duration 0.5 --output-dir ./benchmarks/other --seeds 1 2 3 4 5 6"
+    ),
     "rlcb limits ALGORITHM --mode MODE": "rlcb limits a2c --mode sequential",
     "rlcb train a2c --resume DIR": "rlcb train ppo --resume DIR",  # the document says that it is refused
     f'srun --overlap -N1 -w "$head" .venv/bin/{_ON_SLURM} --cluster "$address" --num-actors auto': (

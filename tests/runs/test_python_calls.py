@@ -119,6 +119,12 @@ done = rlcb.benchmark(output_dir="suite", algorithms=["ppo"], modes=("sequential
 print([(run.seed, run.status, len(run.evaluations.entries)) for run in done.runs], done.report)
 again = rlcb.benchmark(output_dir="suite", quiet=True)
 assert len(again.runs) == 2
+more = rlcb.benchmark(output_dir="suite", seeds=range(3), quiet=True)
+assert [(run.seed, len(run.evaluations.entries)) for run in more.runs] == [(0, 1), (1, 1), (2, 1)]
+try:
+    rlcb.benchmark(output_dir="suite", seeds=[7], quiet=True)
+except rlcb.UsageError as error:
+    assert "seeds [0, 1, 2] there and [7] here" in str(error)
 try:
     rlcb.benchmark(output_dir="other", seed=3)
 except rlcb.UsageError as error:

@@ -3,10 +3,12 @@
 import csv
 import dataclasses
 import hashlib
+import json
 from pathlib import Path
 
 import pytest
 
+from helpers.equal_runs import assert_equal_runs
 from helpers.processes import ROOT, TINY, rlcb
 from rlcb.config.registry import Kind
 from rlcb.suite.directory import result_of, runs_of, stored
@@ -59,6 +61,32 @@ def test_finished_runs_are_evaluated_and_reported_once_although_another_failed(t
     assert not is_evaluated(run, config, 3)
     run.final_checkpoint.unlink()
     assert result_of(run) is None
+
+
+def test_more_seeds_are_added_in_place_and_nothing_is_repeated(tmp_path: Path) -> None:
+    """By the whole command, then by the seeds alone; the added runs are what they are in a suite of their own."""
+    output, alone = tmp_path / "out", tmp_path / "alone"
+    suite = ("benchmark", *CARTPOLE, "--modes", "sequential", "--total-timesteps", "512", "--eval-episodes", "3")
+    assert rlcb(*suite, "--seeds", "1", "--output-dir", output).returncode == 0
+    first = output / "CartPole-v1" / "ppo_sequential" / "seed_1"
+    before = fingerprints(first)
+    for command, seed in ((suite, 2), (("benchmark",), 3)):
+        done = rlcb(*command, "--seeds", *map(str, range(1, seed + 1)), "--output-dir", output)
+        assert done.returncode == 0, done.stderr
+        assert f"Added to the suite in {output}: seed {seed} (1 run)\n" in done.stdout
+        assert f"Already evaluated: {seed - 1} of {seed} runs" in done.stdout
+        assert f"[1/1] evaluation of ppo sequential CartPole-v1 seed {seed}: finished" in done.stdout
+        assert fingerprints(first) == before
+    events = [json.loads(line) for line in (output / "suite_events.jsonl").read_text().splitlines()]
+    added = [event["added"] for event in events if event["event"] == "suite_extended"]
+    assert added == [{"seeds": [2]}, {"seeds": [3]}]
+    assert [event["run"] for event in events if event["event"] == "run_started"] == [
+        f"ppo sequential CartPole-v1 seed {seed}" for seed in (1, 2, 3)
+    ]
+    assert "3 (1, 2, 3)" in (output / "report" / "comparison_report.txt").read_text()
+    assert rlcb(*suite, "--seeds", "3", "--output-dir", alone).returncode == 0
+    where = Path("CartPole-v1") / "ppo_sequential" / "seed_3"
+    assert_equal_runs(output / where, alone / where)
 
 
 def test_a_suite_of_two_games_ends_with_scores_over_both(tmp_path: Path) -> None:

@@ -256,9 +256,21 @@ def test_folders_of_runs(tmp_path: Path) -> None:
     (folder / "link").symlink_to(folder / "deep" / "er" / "c")
     names, warnings = collect(folder)
     assert names == ["a", "b", "d0.5", "c"]
-    assert len(warnings) == 1
-    assert "given twice" in warnings[0]
-    assert collect(folder / "a.1", folder / "a")[0] == ["a.1", "a"]  # a copy set aside counts if it is named
+    assert len(warnings) == 2
+    assert warnings[0] == f"left out: {folder / 'a.1'}: moved aside for a; give the path of such a run to use it"
+    assert "given twice" in warnings[1]
+    assert collect(folder / "a.1", folder / "a")[0] == ["a.1", "a"]  # a run moved aside counts if it is named
+
+
+def test_folders_whose_names_look_like_runs_moved_aside(tmp_path: Path) -> None:
+    """Only a run can have been moved aside, and only for a run."""
+    for name in ("study/run", "study.1/run", "b.1", "c", "c.1", "c.2"):
+        write_run(tmp_path / name)
+    (tmp_path / "b").mkdir()
+    names, warnings = collect(tmp_path)
+    assert names == ["b.1", "c", "run", "run"]
+    (warning,) = warnings
+    assert f"left out: {tmp_path / 'c.1'} and 1 more: moved aside for newer runs; give the path" in warning
 
 
 def forget_the_end(path: Path, keep: int = 30) -> None:

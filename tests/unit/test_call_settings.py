@@ -25,7 +25,7 @@ from rlcb.config.values import alternatives, extra
 from rlcb.errors import UsageError
 from rlcb.flags import Parser, flag_of, parameter_of
 from rlcb.suite.keys import PASSED_ON
-from rlcb.suite.settings import SuiteConfig
+from rlcb.suite.schema import SuiteConfig
 
 # Every difference between a command and the function of its name, with its reason.
 NOT_IN_CALLS = {

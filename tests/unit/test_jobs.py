@@ -14,7 +14,8 @@ from rlcb.config.registry import Kind
 from rlcb.errors import UsageError
 from rlcb.run.memory import available_bytes
 from rlcb.suite import jobs as jobs_module
-from rlcb.suite.directory import refuse_differences, runs_of, store, stored
+from rlcb.suite.directory import runs_of, store, stored
+from rlcb.suite.extension import continued
 from rlcb.suite.gpu_sharing import shared_gpu
 from rlcb.suite.jobs import JobPlan, Room, core_shares, plan_jobs, waves, with_threads
 from rlcb.suite.settings import Suite, build_suite
@@ -84,7 +85,7 @@ def test_threads_and_precision_decided_when_the_suite_began_are_no_change(tmp_pa
     measured = {kind: config.changed("hardware", precision="fp32") for kind, config in began.configs.items()}
     store(tmp_path, Suite(began.settings, measured))
     assert stored(tmp_path).configs[Kind("ppo", "sequential")].hardware.num_threads == 5
-    refuse_differences(tmp_path, stored(tmp_path), wanted)
+    continued(tmp_path, stored(tmp_path), wanted)
 
 
 # --- jobs

@@ -6,21 +6,23 @@ import shutil
 import socket
 import threading
 import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from rich.console import Console
 
 from helpers.mutations import wrong_values
 from helpers.run_directories import add_event, log_of, write_run
-from rlcb.analysis.run_status import STATES, run_status, short_time
-from rlcb.analysis.status import look
+from rlcb.analysis.run_status import STATES, RunStatus, run_status, short_time
+from rlcb.analysis.status import Snapshot, look
 from rlcb.analysis.suites import SuiteRun
 from rlcb.config.registry import Kind
 from rlcb.errors import UsageError
 from rlcb.files import take_lock
+from rlcb.report.status import _drawn, show_status
 
 NOW = 2_000_000_000.0  # later than any file
 
@@ -275,6 +277,18 @@ def test_the_runs_of_a_suite_that_wait(tmp_path: Path) -> None:
     assert totals.detail == f"resume with: rlcb benchmark --output-dir {suite}"
 
 
+def test_a_run_moved_aside_for_one_that_its_suite_has_not_begun(tmp_path: Path) -> None:
+    suite = make_suite(tmp_path / "suite", {"event": "suite_started", "jobs": 1})
+    for name in ("seed_2", "seed_10.1", "seed_3.1"):  # the suite has no seed 3
+        write_run(suite / "coinrun" / "ppo_sequential" / name, seed=2)
+    found = look(tmp_path, NOW)
+    folder = "suite/coinrun/ppo_sequential"
+    assert [(run.run, run.replaced_by) for run in found.moved_aside] == [(f"{folder}/seed_10.1", f"{folder}/seed_10")]
+    states = {run.run.removeprefix(f"{folder}/"): run.state for run in found.runs}
+    assert (states["seed_2"], states["seed_3.1"], states["seed_10"]) == ("finished", "finished", "waiting")
+    assert found.suites[0].done == 1
+
+
 def test_a_suite_of_another_machine(tmp_path: Path) -> None:
     suite = make_suite(tmp_path, {"event": "suite_started", "jobs": 1})
     (suite / ".lock").write_text("pid 12 on somewhere-else\n")
@@ -297,6 +311,51 @@ def test_a_plan_that_cannot_be_read_is_left_out(tmp_path: Path) -> None:
     assert len(snapshot.left_out) == 3
     assert {"run"} < {run.run for run in snapshot.runs}
     assert all(run.state == "waiting" for run in snapshot.runs if run.run != "run")
+
+
+def test_runs_that_were_moved_aside_come_last(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("b/run", "b/run.2", "b/run.10", "z"):
+        write_run(tmp_path / name, seed=3)
+    forget_the_end(tmp_path / "b" / "run.2")
+    found = look(tmp_path, NOW)
+    assert [run.run for run in found.runs] == ["b/run", "z"]
+    assert [(run.run, run.state, run.replaced_by) for run in found.moved_aside] == [
+        ("b/run.2", "dead", "b/run"),
+        ("b/run.10", "finished", "b/run"),
+    ]
+    assert show_status(tmp_path, None, as_json=False) == 0
+    _, *rows, counts = capsys.readouterr().out.splitlines()
+    assert [row.split()[0] for row in rows] == ["b/run", "z", "b/run.2", "b/run.10"]
+    assert rows[2].endswith("moved aside for run, ended at step 245,760 without recording a reason")
+    assert rows[3].endswith("moved aside for run")
+    assert counts.startswith(f"2 finished, 2 moved aside in {tmp_path}")
+    assert show_status(tmp_path, None, as_json=True) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert [run["replaced_by"] for run in shown["moved_aside"]] == ["b/run", "b/run"]
+    assert len(shown["runs"]) == 2
+
+
+def test_a_narrow_terminal_shows_the_ends_of_long_names() -> None:
+    names = ["study/coinrun/ppo_sequential/seed_1", "study/coinrun/ppo_sequential/seed_1.1"]
+    runs = [RunStatus(name, "ppo", "sequential", "", "coinrun", 1, "finished", 1.0) for name in names]
+    snapshot = Snapshot("here", [runs[0]], [replace(runs[1], replaced_by=names[0])])
+    shown = {}
+    for width in (140, 90, 80, 70):
+        console = Console(width=width)
+        with console.capture() as captured:
+            console.print(_drawn(snapshot, console, whole=True))
+        shown[width] = captured.get().splitlines()
+    assert shown[140][2].split()[0] == names[1]
+    assert shown[140][2].endswith("moved aside for seed_1")
+    for width, columns in ((90, ["algorithm", "game"]), (80, ["algorithm", "seed"]), (70, ["seed", "state"])):
+        head, *rows = shown[width][:3]
+        assert head.split()[1:3] == columns
+        for name, row in zip(names, rows, strict=True):
+            assert row.startswith("…")
+            assert name.endswith(row.split()[0][1:])
+            assert len(row.split()[0]) >= 16
+        words = " ".join(shown[width][3:]).split()  # such a line may be wrapped
+        assert " ".join(words).startswith(f"{names[1]}: finished, moved aside for seed_1")
 
 
 def test_folders_without_a_run(tmp_path: Path) -> None:

@@ -16,10 +16,12 @@ from rlcb.console import clock
 from rlcb.envs.families import GAMES
 from rlcb.errors import ResourceError, UsageError
 from rlcb.run.request import new_config
-from rlcb.suite.directory import check_room, refuse_differences, runs_of, store, stored
+from rlcb.suite.directory import check_room, runs_of, store, stored
 from rlcb.suite.display import Display
 from rlcb.suite.evaluation import is_evaluated
-from rlcb.suite.settings import SuiteConfig, build_suite
+from rlcb.suite.extension import continued
+from rlcb.suite.schema import SuiteConfig
+from rlcb.suite.settings import build_suite
 
 
 @pytest.fixture(autouse=True)
@@ -239,12 +241,12 @@ def test_a_suite_continues_only_with_what_it_began_with(tmp_path: Path) -> None:
     store(tmp_path, began)
     planned = stored(tmp_path)
     assert planned == began
-    refuse_differences(tmp_path, planned, began)
+    continued(tmp_path, planned, began)
     other = build_suite(None, flags(seeds=[1], duration_hours=0.5, num_envs=32, batch_size=512, gamma=0.9))
     with pytest.raises(
         UsageError, match=r"seeds \[1, 2\] there and \[1\] here; num_envs 16 there and 32 here; gamma not set"
     ):
-        refuse_differences(tmp_path, planned, other)
+        continued(tmp_path, planned, other)
 
 
 def test_a_config_file_that_changed_meanwhile_is_noticed_and_measured_workers_are_not_a_change(tmp_path: Path) -> None:
@@ -254,10 +256,10 @@ def test_a_config_file_that_changed_meanwhile_is_noticed_and_measured_workers_ar
     began = build_suite(None, settings)
     measured = build_suite(None, {**settings, **flags(num_workers=2)})
     store(tmp_path, type(began)(began.settings, measured.configs))
-    refuse_differences(tmp_path, stored(tmp_path), began)
+    continued(tmp_path, stored(tmp_path), began)
     file.write_text("training: {gamma: 0.8}\n")
     with pytest.raises(UsageError, match=r"ppo_parallel: training.gamma 0.9 there and 0.8 here"):
-        refuse_differences(tmp_path, stored(tmp_path), build_suite(None, settings))
+        continued(tmp_path, stored(tmp_path), build_suite(None, settings))
 
 
 def test_a_disk_that_is_too_small_for_all_runs_is_refused(tmp_path: Path) -> None:

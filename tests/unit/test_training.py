@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import signal
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from rlcb.suite.settings import build_suite, moved
 from rlcb.suite.training import Training
 from rlcb.suite.work import Work
 
-Ending = str  # lost, refused, saved (a checkpoint, then lost) or finished
+Ending = str  # lost, refused, saved (a checkpoint, then lost), finished, or stopped or late when a signal came
 
 
 class Ended:
@@ -28,14 +29,16 @@ class Ended:
     where, seconds, resumed = "a node", 1.0, False
 
     def __init__(self, ending: Ending):
-        self.lost = "" if ending == "finished" else "a node died"
+        self.signal = signal.SIGINT if ending in ("stopped", "late") else None
+        self.lost = "" if ending in ("finished", "stopped", "late") else "a node died"
         self.refused = "it has torch 1.0" if ending == "refused" else ""
 
     def ended(self, patience: float, stop: StopRequest) -> bool:
+        stop.signal = self.signal
         return True
 
     def reason(self) -> str | None:
-        return self.lost or None
+        return "exit code 130" if self.signal else self.lost or None
 
     def last_lines(self, most: int) -> list[str]:
         return ["the last line"][:most]
@@ -59,11 +62,13 @@ class Unreliable(Machines):
         assert not self._there
         assert run in unfinished
         self.starts, self._there, ending = self.starts + 1, True, self.endings.pop(0)
-        if ending == "saved":
+        if ending in ("saved", "stopped"):
             folder = run.path / "checkpoints"
             folder.mkdir(parents=True, exist_ok=True)
             (folder / f"ppo_sequential_step_{256 * self.starts}.pt").touch()
-        if ending == "finished":
+            for name in ("run.json", "config.yaml"):
+                (run.path / name).touch()
+        if ending in ("finished", "late"):
             shutil.rmtree(run.path, ignore_errors=True)
             write_run(run.path, name="CartPole-v1", seed=run.seed)
             run.final_checkpoint.parent.mkdir()
@@ -120,6 +125,18 @@ def test_a_run_that_loses_ten_nodes_is_given_up(tmp_path: Path, monkeypatch: pyt
     machines = Unreliable(*["saved"] * 20)
     assert len(outcome(tmp_path / "out", machines, monkeypatch)) == 1
     assert machines.starts == 11
+
+
+def test_a_run_that_a_signal_stops_and_one_that_it_reaches_too_late(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for ending, event, words in (
+        ("stopped", "run_interrupted", "interrupted, saved at step 256 [0 of 1 done"),
+        ("late", "run_finished", "finished, "),
+    ):
+        assert outcome(tmp_path / ending, Unreliable(ending), monkeypatch) == {}
+        assert events(tmp_path / ending) == ["run_started", event]
+        assert f"[1/1] ppo sequential CartPole-v1 seed 1: {words}" in capsys.readouterr().out
 
 
 def test_nodes_that_cannot_be_used_are_not_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

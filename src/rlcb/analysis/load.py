@@ -37,6 +37,7 @@ from rlcb.files import open_regular, read_regular
 
 Warn = Callable[[str], None]
 _MARKS = ("run.json", "benchmark_metrics.json", "training_summary.json")
+ASIDE = re.compile(r"\.\d+$")  # what a run's name gets when it is moved aside
 _DEEPEST = 8  # folders below the one that was named
 _LARGEST_EVENTS = 16 * 2**20
 # Files that a run can be compared without, and the most bytes that they can have.
@@ -73,7 +74,7 @@ def load_runs(paths: Iterable[Path], warn: Warn) -> list[Run]:
 
 
 def find_runs(named: Path, warn: Warn) -> list[Path]:
-    """The run directory that `named` is, or all below it in the order of their names, without set-aside copies.
+    """The run directory that `named` is, or all below it in the order of their names, without runs moved aside.
 
     Folders with logs of other programs are among them, and so is such a file that is named.
     """
@@ -84,11 +85,17 @@ def find_runs(named: Path, warn: Warn) -> list[Path]:
         warn(f"left out: {plain(str(named))}: {what}")
         return []
     found: list[Path] = []
-    for path, run in walk(named, warn):
-        if run or (is_external(path) and not any(is_external(above) for above in path.parents if above in found)):
+    aside: dict[Path, Path] = {}
+    for path, is_own, moved in walk(named, warn):
+        aside |= moved
+        if is_own or (is_external(path) and not any(is_external(above) for above in path.parents if above in found)):
             found.append(path)
     if not found:
         warn(f"left out: {plain(str(named))}: contains no run")
+    if aside:
+        (path, run), more = next(iter(aside.items())), len(aside) - 1
+        what = f"{path} and {more} more: moved aside for newer runs" if more else f"{path}: moved aside for {run.name}"
+        warn(f"left out: {plain(what)}; give the path of such a run to use it")
     return found
 
 
@@ -97,8 +104,12 @@ def is_external(path: Path) -> bool:
     return is_imported(path) or source_at(path) is not None
 
 
-def walk(named: Path, warn: Warn) -> Iterator[tuple[Path, bool]]:
-    """A folder and those below it, each with whether it is a run's directory; without what is inside of runs."""
+def walk(named: Path, warn: Warn) -> Iterator[tuple[Path, bool, dict[Path, Path]]]:
+    """A folder and those below it, without what is inside of runs.
+
+    Each with whether it is a run's directory, and with the runs in it that were moved aside, which do not come by
+    themselves, and the run that each was moved for.
+    """
     seen: set[str] = set()
 
     def unreadable(error: OSError) -> None:
@@ -107,14 +118,21 @@ def walk(named: Path, warn: Warn) -> Iterator[tuple[Path, bool]]:
     for name, inside, _ in os.walk(named, followlinks=True, onerror=unreadable):
         path, real = Path(name), os.path.realpath(name)
         if is_run(path):
-            yield path, True
+            yield path, True, {}
         elif real not in seen and len(path.relative_to(named).parts) <= _DEEPEST:  # links can lead in circles
             seen.add(real)
-            copies = [re.fullmatch(r"(.+)\.\d+", folder) for folder in inside]
-            inside[:] = sorted({*inside} - {copy[0] for copy in copies if copy and copy[1] in inside})
-            yield path, False
+            aside = _moved_aside(path, inside)
+            inside[:] = sorted(name for name in inside if path / name not in aside)
+            yield path, False, aside
             continue
         inside.clear()
+
+
+def _moved_aside(path: Path, names: list[str]) -> dict[Path, Path]:
+    """The runs `<name>.1`, `<name>.2`, … in a folder that made room for a run `<name>`, with that one."""
+    pairs = {name: ASIDE.sub("", name) for name in sorted(names) if ASIDE.search(name)}
+    found = {path / name: path / run for name, run in pairs.items() if run in names}
+    return {copy: run for copy, run in found.items() if is_run(copy) and is_run(run)}
 
 
 def is_run(path: Path) -> bool:

@@ -43,6 +43,7 @@ class RunStatus:
     news_age_seconds: float | None = None  # since any of its files changed
     detail: str = ""  # what it waits for, or why it failed
     where: str = ""  # the node of a cluster that a suite runs it on, while it does
+    replaced_by: str = ""  # if it was moved aside: the run that it made room for
 
 
 def run_status(path: Path, now: float) -> RunStatus:

@@ -3,11 +3,11 @@
 import os
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from rlcb.analysis.load import walk
+from rlcb.analysis.load import ASIDE, walk
 from rlcb.analysis.run_status import RunStatus, run_status
 from rlcb.analysis.suites import Suite, SuiteRun, is_suite, read_suite
 from rlcb.analysis.untrusted import plain
@@ -35,6 +35,7 @@ class Snapshot:
 
     folder: str
     runs: list[RunStatus] = field(default_factory=list)
+    moved_aside: list[RunStatus] = field(default_factory=list)  # runs that made room for one of those
     suites: list[SuiteStatus] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)  # what could not be read, and why
 
@@ -46,10 +47,11 @@ def look(folder: Path, now: float) -> Snapshot:
         raise UsageError(f"{plain(str(folder))}: {what}; give a directory with runs (default ./benchmarks)")
     snapshot, plans = Snapshot(plain(str(folder))), []
     runs: dict[Path, RunStatus] = {}
-    for path, run in walk(folder, lambda text: snapshot.left_out.append(plain(text))):
-        name = (
-            plain(str(path.relative_to(folder))) if path != folder else plain(os.path.basename(os.path.abspath(path)))
-        )
+    for path, run, aside in walk(folder, lambda text: snapshot.left_out.append(plain(text))):
+        name = _name(folder, path)
+        for copy, successor in aside.items():
+            found = replace(run_status(copy, now), run=_name(folder, copy), replaced_by=_name(folder, successor))
+            snapshot.moved_aside.append(found)
         if run:
             runs[path] = replace(run_status(path, now), run=name)
         elif is_suite(path):
@@ -61,8 +63,22 @@ def look(folder: Path, now: float) -> Snapshot:
         suite = _with_state_of_runs(read, runs)
         runs |= {run.path: _planned(folder, runs, suite, run) for run in suite.runs}
         snapshot.suites.append(_suite_status(name, suite, [runs[run.path] for run in suite.runs]))
+        for path, successor in _replaced(runs, {run.path for run in suite.runs}).items():
+            snapshot.moved_aside.append(replace(runs.pop(path), replaced_by=_name(folder, successor)))
     snapshot.runs.extend(sorted(runs.values(), key=lambda run: _natural(run.run)))
+    snapshot.moved_aside.sort(key=lambda run: _natural(run.run))
     return snapshot
+
+
+def _replaced(runs: Iterable[Path], planned: Set[Path]) -> dict[Path, Path]:
+    """The runs that were moved aside for one that a suite has planned and not begun, with that one."""
+    found = {path: path.with_name(ASIDE.sub("", path.name)) for path in runs if path not in planned}
+    return {path: successor for path, successor in found.items() if successor in planned}
+
+
+def _name(folder: Path, path: Path) -> str:
+    """What a directory is called, relative to the folder that was named."""
+    return plain(str(path.relative_to(folder)) if path != folder else os.path.basename(os.path.abspath(path)))
 
 
 def _natural(name: str) -> list[tuple[int, str]]:

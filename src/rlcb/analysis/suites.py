@@ -48,6 +48,11 @@ class SuiteRun:
         """The checkpoint that it has when it is finished."""
         return self.path / "checkpoints" / f"{self.kind.pair}_final.pt"
 
+    @property
+    def evaluation(self) -> Path:
+        """The file with the results of that checkpoint, once it is evaluated."""
+        return self.final_checkpoint.with_name(f"{self.final_checkpoint.stem}_evaluation.json")
+
 
 def planned_runs(suite: Path, kinds: Sequence[Kind], games: Sequence[str], seeds: Sequence[int]) -> list[SuiteRun]:
     """All runs in their order: seed by seed, so that a change of the machine's speed affects all kinds alike."""

@@ -120,7 +120,7 @@ def benchmark_parser() -> Parser:
     from rlcb.config.values import extra, metavar_of
     from rlcb.suite.jobs import MOST_JOBS
     from rlcb.suite.keys import PASSED_ON
-    from rlcb.suite.settings import SuiteConfig
+    from rlcb.suite.schema import SuiteConfig
 
     parser = Parser("rlcb benchmark", summary_of("benchmark"))
     parser.usage = "rlcb benchmark [--suite NAME|FILE] [--duration HOURS | --total-timesteps N] …"
@@ -128,7 +128,7 @@ def benchmark_parser() -> Parser:
     text = "name of a built-in suite (see `rlcb configs`) or path of a YAML file"
     group.add_argument("--suite", type=file_or_name(find_suite), metavar="NAME|FILE", help=text)
     default = Path("benchmarks") / "suite"
-    text = "directory for all results; a suite that already exists there is resumed"
+    text = "directory for all results; a suite that already exists there is resumed or extended"
     group.add_argument("--output-dir", type=Path, metavar="DIR", default=default, help=text)
     text = "number of concurrent runs; auto: as many as the cores allow; default auto, 1 for timed runs, "
     text += "as many as fit with --cluster"
@@ -152,6 +152,8 @@ def benchmark_parser() -> Parser:
     parser.epilog = (
         "A setting applies to every run whose algorithm has it; without a flag each run uses the default of its\n"
         "algorithm and mode (see rlcb train ALGORITHM --mode MODE --help). --num-envs is the total of a run.\n"
+        "To add seeds, games or algorithms to a suite, give its directory and all values:\n"
+        "  rlcb benchmark --output-dir DIR --seeds 1 2 3 4 5 6\n"
         "Exit code 1: a run, an evaluation or the report failed and the rest is complete; repeat the command to retry."
     )
     return parser

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 _COLUMNS = ("run", "algorithm", "game", "seed", "state", "done", "ETA", "FPS", "reward", "saved", "")
 _RIGHT = ("seed", "done", "ETA", "FPS", "reward", "saved")
 _SHRINKING = ("run", "algorithm", "game")  # columns that are cut off first where the terminal is narrow
+_SHORTEST = 16  # characters of a run's name that are shown at least
 _GAP = 2  # spaces between two columns
 _COLOURS = {"running": "green", "failed": "red", "dead": "red", "unknown": "yellow", "interrupted": "yellow"}
 _ROOM = 3  # lines of a terminal that the table's head, the line about what is not shown and the cursor take
@@ -82,27 +83,45 @@ def _drawn(snapshot: Snapshot, console: "Console", whole: bool) -> "RenderableTy
     from rich.table import Table
     from rich.text import Text
 
-    rows = [_cells(run) for run in snapshot.runs]
-    beside = sum(_widths(rows)) + _GAP * (len(_COLUMNS) - 1) <= console.width
-    below, runs, more = list(_lines_below(snapshot)), snapshot.runs, ""
+    runs = [*snapshot.runs, *snapshot.moved_aside]
+    widths = dict(zip(_COLUMNS, _widths([_cells(run) for run in runs]), strict=True))
+    columns, room = _fitting(widths, console.width)
+    beside = columns == _COLUMNS
+    below, more = list(_lines_below(snapshot)), ""
     if not whole:
         runs, more = _most_important(runs, console.height - len(below) - _ROOM, 1 if beside else 2)
     table = Table(box=None, pad_edge=False)
-    for name in _COLUMNS if beside else _COLUMNS[:-1]:
+    for name in columns:
         table.add_column(name, justify="right" if name in _RIGHT else "left", no_wrap=name not in _SHRINKING)
     for run in runs:
-        cells = [Text(cell, no_wrap=True, overflow="ellipsis") for cell in _cells(run)]
-        cells[_COLUMNS.index("state")].stylize(_COLOURS.get(run.state, ""))
-        table.add_row(*cells[: len(table.columns)])
+        texts = dict(zip(_COLUMNS, _cells(run), strict=True))
+        if len(run.run) > room:  # runs differ at the ends of their names
+            texts["run"] = f"…{run.run[1 - room :]}"
+        cells = {name: Text(texts[name], no_wrap=True, overflow="ellipsis") for name in columns}
+        cells["state"].stylize(_COLOURS.get(run.state, ""))
+        table.add_row(*cells.values())
     said = [] if beside else [f"{run.run}: {run.state}, {_said(run)}" for run in runs if _said(run)]
     lines = [*([more] if more else []), *said, *below]
     return Group(table, *(Text(line, no_wrap=not whole, overflow="ellipsis") for line in lines))
 
 
+def _fitting(widths: dict[str, int], width: int) -> tuple[tuple[str, ...], int]:
+    """The columns that fit into a width, and the characters that they leave for the name of a run.
+
+    First the last one gives way, which can stand in lines below, then game and algorithm, which long names contain.
+    """
+    for left_out in ((), ("",), ("", "game"), *((("", "game", "algorithm"),) if widths["run"] > _SHORTEST else ())):
+        columns = tuple(name for name in _COLUMNS if name not in left_out)
+        room = width - sum(widths[name] + _GAP for name in columns[1:])
+        if room >= (widths["run"] if not left_out else min(widths["run"], _SHORTEST)):
+            return columns, room
+    return _COLUMNS[:-1], _SHORTEST  # too narrow: all that can be cut off is
+
+
 def _most_important(runs: list[RunStatus], room: int, lines: int) -> tuple[list[RunStatus], str]:
     """The runs that fit into this many lines, and a line about the others; a run with a detail takes `lines`."""
     chosen: list[RunStatus] = []
-    by_importance = sorted(runs, key=lambda run: STATES.index(run.state))
+    by_importance = sorted(runs, key=lambda run: (bool(run.replaced_by), STATES.index(run.state)))
     for run in by_importance:
         room -= lines if _said(run) else 1
         if room < 0:
@@ -118,7 +137,7 @@ def _widths(rows: Sequence[Sequence[str]]) -> list[int]:
 
 def _plain_lines(snapshot: Snapshot) -> Iterator[str]:
     """The snapshot as lines of text, nothing cut off."""
-    rows = [_cells(run) for run in snapshot.runs]
+    rows = [_cells(run) for run in (*snapshot.runs, *snapshot.moved_aside)]
     widths = _widths(rows)
     for row in (_COLUMNS, *rows):
         cells = zip(_COLUMNS, row, widths, strict=True)
@@ -145,8 +164,9 @@ def _cells(run: RunStatus) -> tuple[str, ...]:
 
 
 def _said(run: RunStatus) -> str:
-    """Where a run is, if not on this machine, and what is to be said of it."""
-    return ", ".join([*([f"on {run.where}"] if run.where else []), *([run.detail] if run.detail else [])])
+    """Where a run is, if not on this machine, whether it was moved aside, and what else is to be said of it."""
+    aside = f"moved aside for {run.replaced_by.rpartition('/')[2]}" if run.replaced_by else ""
+    return ", ".join(part for part in (f"on {run.where}" if run.where else "", aside, run.detail) if part)
 
 
 def _or_empty(seconds: float | None) -> str:
@@ -156,7 +176,7 @@ def _or_empty(seconds: float | None) -> str:
 def _lines_below(snapshot: Snapshot) -> Iterator[str]:
     """The suites, how many runs there are, and what could not be read."""
     yield from (_suite_line(suite) for suite in snapshot.suites)
-    yield f"{_counts(snapshot.runs)} in {snapshot.folder}, {time.strftime('%H:%M:%S')}"
+    yield f"{_counts([*snapshot.runs, *snapshot.moved_aside])} in {snapshot.folder}, {time.strftime('%H:%M:%S')}"
     yield from snapshot.left_out
 
 
@@ -170,5 +190,5 @@ def _suite_line(suite: SuiteStatus) -> str:
 
 def _counts(runs: Sequence[RunStatus]) -> str:
     """How many runs there are in each state."""
-    count = Counter(run.state for run in runs)
-    return ", ".join(f"{count[state]} {state}" for state in STATES if count[state]) or "no run"
+    count = Counter("moved aside" if run.replaced_by else run.state for run in runs)
+    return ", ".join(f"{count[state]} {state}" for state in (*STATES, "moved aside") if count[state]) or "no run"

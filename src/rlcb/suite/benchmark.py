@@ -24,16 +24,18 @@ from rlcb.suite.directory import (
     event,
     has_plan,
     locked,
-    refuse_differences,
     resumable,
+    settings_file,
     store,
     stored,
 )
 from rlcb.suite.display import Display
 from rlcb.suite.evaluation import Evaluations
+from rlcb.suite.extension import additions, continued
 from rlcb.suite.gpu_sharing import shared_gpu
-from rlcb.suite.jobs import core_shares, with_threads
-from rlcb.suite.settings import IMPORTS, WHERE, Suite, build_suite, moved
+from rlcb.suite.jobs import core_shares, lacks_threads, with_threads
+from rlcb.suite.schema import LISTS
+from rlcb.suite.settings import BUDGETS, IMPORTS, WHERE, Suite, build_suite, moved
 from rlcb.suite.training import Training
 from rlcb.suite.work import Work
 
@@ -65,8 +67,7 @@ def benchmark(
     """
     stop.install()
     where = {key: flags[key][1] for key in WHERE if key in flags}
-    is_continued = has_plan(output) and file is None and set(flags) <= {*WHERE, IMPORTS}
-    wanted = build_suite(file, flags) if (file or flags) and not is_continued else None
+    wanted = _wanted(output, file, flags, where)
     if wanted is None and not has_plan(output):
         raise UsageError(
             f"--output-dir {output}: contains no suite to resume; to start one give --suite NAME|FILE, "
@@ -103,6 +104,20 @@ def benchmark(
     raise WorkersLost(f"Ray on this machine has stopped; resume with: {again}")
 
 
+def _wanted(output: Path, file: Path | None, flags: Given, where: Mapping[str, Any]) -> Suite | None:
+    """The suite that a command asks for; None: that of the directory as it is, perhaps somewhere else.
+
+    Without a file and a training length, the flags are on top of the settings that the directory's suite has.
+    `where`: the keys among them that may change.
+    """
+    if not has_plan(output) or file or any(key in flags for key in BUDGETS):
+        return build_suite(file, flags) if file or flags else None
+    if set(flags) <= {*WHERE, IMPORTS}:
+        return None
+    only_more = set(flags) <= {*LISTS, *WHERE, IMPORTS}
+    return build_suite(settings_file(output), flags, moved(stored(output), where).configs if only_more else {})
+
+
 def _carry_out(
     output: Path, suite: Suite, stop: StopRequest, jobs: int | str | None, repeat_disturbed: bool, again: str
 ) -> int:
@@ -114,7 +129,11 @@ def _carry_out(
             set_aside(run.path)
         work = Work(output, suite, stop, display, jobs, cluster)
         _check(work, cluster)
+        added = additions(output, suite)
         store(output, suite)
+        if added:
+            event(output, "suite_extended", added=added.values, runs=added.runs)
+            display.line(f"Added to the suite in {output}: {added}")
         event(output, "suite_started", unfinished=len(work.unfinished), jobs=work.machines.count)
         display.line(_banner(work))
         with shared_gpu(cluster is None and work.jobs.on_gpu and work.jobs.count > 1):
@@ -155,7 +174,12 @@ def _planned(output: Path, suite: Suite) -> Suite:
     """The same before anything is measured, with numbers of workers, and of threads if the suite is a new one."""
     here = {kind: decided(config) for kind, config in suite.configs.items() if _is_decided_here(config, kind)}
     suite = replace(suite, configs={**suite.configs, **here})
-    return suite if has_plan(output) else with_threads(suite, len(core_shares()))
+    earlier = stored(output) if has_plan(output) else None
+    if earlier and lacks_threads(earlier):  # runs that are added have none either
+        return suite
+    return with_threads(
+        suite, len(core_shares()), [kind for kind in suite.configs if not earlier or kind not in earlier.configs]
+    )
 
 
 def _is_decided_here(config: Config, kind: Kind) -> bool:
@@ -165,7 +189,7 @@ def _is_decided_here(config: Config, kind: Kind) -> bool:
 
 
 def _chosen(output: Path, wanted: Suite | None, where: Mapping[str, Any]) -> Suite:
-    """The suite stored in the directory, which must equal the one wanted; where there is none, that one.
+    """The suite stored in the directory with what the one wanted adds to it; where there is none, that one.
 
     `where`: the keys that were given of those that may change.
     """
@@ -173,9 +197,7 @@ def _chosen(output: Path, wanted: Suite | None, where: Mapping[str, Any]) -> Sui
         assert wanted is not None
         return wanted
     suite = moved(stored(output), where) if where else stored(output)
-    if wanted:
-        refuse_differences(output, suite, wanted)
-    return suite
+    return continued(output, suite, wanted) if wanted else suite
 
 
 def _print_plan(output: Path, suite: Suite, stop: StopRequest, jobs: int | str | None, repeat_disturbed: bool) -> int:
@@ -185,6 +207,8 @@ def _print_plan(output: Path, suite: Suite, stop: StopRequest, jobs: int | str |
         again = disturbed_runs(suite.settings, output) if repeat_disturbed else []
         work.results = {run: result for run, result in work.results.items() if run not in again}
         _check(work, cluster)
+        if added := additions(output, suite):
+            display.line(f"Would be added to the suite in {output}: {added}")
         display.line(_banner(work))
         together = work.machines.outlook(work.unfinished)
         left = None if suite.settings.duration_hours else work.seconds_left(work.unfinished)  # in the banner otherwise
@@ -196,7 +220,7 @@ def _print_plan(output: Path, suite: Suite, stop: StopRequest, jobs: int | str |
 
 def _banner(work: Work) -> str:
     left = work.seconds_left(work.unfinished)
-    return filled("suite_banner.txt", work=work, time_left="" if left is None else clock(left))
+    return filled("suite_banner.txt", work=work, clock=clock, time_left="" if left is None else clock(left))
 
 
 def _do(work: Work, jobs: int | str | None, again: str) -> int:

@@ -13,19 +13,18 @@ from rlcb.analysis.untrusted import number, read_object, section
 from rlcb.config.load import build_config
 from rlcb.config.registry import Kind
 from rlcb.config.schema import Config
-from rlcb.config.variants import CONFIG
 from rlcb.config.yaml_file import dump_yaml
 from rlcb.envs.families import canonical_env_name
 from rlcb.errors import ResourceError, UsageError
 from rlcb.files import append_event, nearest_existing, owner_of_lock, refuse_unwritable, take_lock, write_whole
 from rlcb.run.directory import LOCK, refuse_inside_run
 from rlcb.run.space import checkpoint_bytes
-from rlcb.suite.settings import Suite, SuiteConfig, read_settings
+from rlcb.suite.schema import SuiteConfig
+from rlcb.suite.settings import Suite, read_settings
 
 _SETTINGS, _CONFIGS = "suite.yaml", "configs"
 _LOG_BYTES = 50 * 2**20  # upper estimate of a run's metrics and console output
 _LONGEST_HOURS = 1e6  # that a run can have taken
-_SHOWN = 6  # differences named in one message
 
 
 @dataclass(frozen=True)
@@ -80,7 +79,8 @@ def _refuse_place(output: Path) -> None:
 
 
 def _in_use(output: Path, owner: str) -> UsageError:
-    return UsageError(f"--output-dir {output}: a suite is running there ({owner}); choose another directory")
+    advice = "wait until it ends, then repeat the command, or choose another directory"
+    return UsageError(f"--output-dir {output}: a suite is running there ({owner}); {advice}")
 
 
 def in_use(run: SuiteRun) -> bool:
@@ -108,58 +108,22 @@ def has_plan(output: Path) -> bool:
     return os.path.lexists(output / _SETTINGS)
 
 
+def settings_file(output: Path) -> Path:
+    """The file with the settings of the suite in a directory."""
+    return output / _SETTINGS
+
+
+def recorded(output: Path) -> SuiteConfig | None:
+    """The settings of the suite in a directory; None if none was started there."""
+    return read_settings(output / _SETTINGS) if has_plan(output) else None
+
+
 def stored(output: Path) -> Suite:
     """The plan of the suite in a directory."""
     suite = Suite(read_settings(output / _SETTINGS), {}, output / _SETTINGS, (output / _CONFIGS,))
     for kind in suite.settings.kinds:
         suite.configs[kind] = build_config(config_path(output, kind), {}, mode=kind.mode, algorithm=kind.algorithm)
     return suite
-
-
-def refuse_differences(output: Path, planned: Suite, wanted: Suite) -> None:
-    """Raise UsageError if the suite that is wanted differs from the stored one, and name the differences."""
-    earlier, present = _flat(planned.settings), _flat(wanted.settings)
-    named = _differences({CONFIG: earlier.pop(CONFIG)}, {CONFIG: present.pop(CONFIG)})
-    different = _differences(earlier, present)
-    if not different:  # otherwise the configurations differ for that reason
-        for kind, config in wanted.configs.items():
-            before, now = planned.configs[kind].as_used(), config.as_used()
-            for section, key in _left_open(config):  # these were decided when the suite began
-                if key in now[section]:
-                    now[section][key] = before[section].get(key)
-            for section in now:
-                different += _differences(before[section], now[section], f"{kind.label}: {section}.")
-    if different:  # another name of a file with the same settings is no difference
-        different = named + different
-        more = f" and {len(different) - _SHOWN} more" if len(different) > _SHOWN else ""
-        raise UsageError(
-            f"--output-dir {output}: contains a suite with different settings: {'; '.join(different[:_SHOWN])}{more}. "
-            "Choose another directory, or give only --output-dir to resume that suite"
-        )
-
-
-def _flat(settings: SuiteConfig) -> dict[str, Any]:
-    """The settings, each override and each variant by its name."""
-    variants = {f"variants.{name}": keys for name, keys in settings.variants.items()}
-    return settings.model_dump(exclude={"overrides", "variants"}) | settings.overrides | variants
-
-
-def _left_open(config: Config) -> list[tuple[str, str]]:
-    """The sections and keys whose values a configuration leaves to the machine."""
-    parallel, hardware = config.parallel, config.hardware
-    automatic = parallel.num_workers == "auto"
-    found = [("parallel", "num_workers"), ("parallel", "num_envs_per_worker")] if automatic else []
-    found += [("parallel", "num_learners")] if automatic or parallel.num_learners is None else []
-    found += [("hardware", "num_threads")] if hardware.num_threads is None else []
-    return found + ([("hardware", "precision")] if hardware.precision == "auto" else [])
-
-
-def _differences(before: dict[str, Any], now: dict[str, Any], prefix: str = "") -> list[str]:
-    return [
-        f"{prefix}{key} {before.get(key, 'not set')} there and {now.get(key, 'not set')} here"
-        for key in {**before, **now}
-        if before.get(key) != now.get(key)
-    ]
 
 
 def result_of(run: SuiteRun) -> Result | None:

@@ -124,9 +124,8 @@ def _levels(config: Config, game: str) -> tuple[str, ...]:
 
 def is_evaluated(run: SuiteRun, config: Config, episodes: int) -> bool:
     """Whether the final checkpoint, identified by its hash, was evaluated on all the levels that it should be."""
-    file = run.final_checkpoint.with_name(f"{run.final_checkpoint.stem}_evaluation.json")
     try:
-        known = read_object(file)
+        known = read_object(run.evaluation)
         digest = sha256_of(run.final_checkpoint, LARGEST_CHECKPOINT)
     except (OSError, UsageError):
         return False

@@ -1,7 +1,7 @@
 """How many runs of a suite train at the same time, and what each of them takes: cores, threads, memory."""
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -26,8 +26,8 @@ Shares = tuple[tuple[int, ...], ...]
 # Threads, whatever the number of jobs
 
 
-def with_threads(suite: Suite, cores: int) -> Suite:
-    """The suite with a number of threads for every run that is given none, as it is kept with the suite.
+def with_threads(suite: Suite, cores: int, kinds: Collection[Kind] | None = None) -> Suite:
+    """The suite with a number of threads for every run of these kinds (all) that is given none, as it is kept.
 
     The rounding of results depends on it, so it follows from the cores and the suite's runs, never from --jobs. Runs
     by time are left as they are: they get the threads that their cores allow.
@@ -37,7 +37,7 @@ def with_threads(suite: Suite, cores: int) -> Suite:
     decided = {
         kind: config.changed("hardware", num_threads=_own_threads(suite, kind, cores))
         for kind, config in suite.configs.items()
-        if config.hardware.num_threads is None and not _elsewhere(config, kind)
+        if (kinds is None or kind in kinds) and config.hardware.num_threads is None and not _elsewhere(config, kind)
     }
     return replace(suite, configs={**suite.configs, **decided})
 

@@ -3,18 +3,16 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-from pydantic import BeforeValidator, Field, ValidationError
+from pydantic import ValidationError
 
 from rlcb.config.division import Given, division_note
-from rlcb.config.load import meant
+from rlcb.config.load import build_config, meant
 from rlcb.config.named import default_file, find_config
-from rlcb.config.registry import ALGORITHMS, CLUSTER_KEYS, DEFAULT_ALGORITHM, MODES, Kind
+from rlcb.config.registry import ALGORITHMS, CLUSTER_KEYS, MODES, Kind
 from rlcb.config.schema import Config
-from rlcb.config.section import Section, Whole, setting
-from rlcb.config.values import HOURS, MOST_HOURS, Hours
-from rlcb.config.variants import CONFIG, crossed, kinds_of
+from rlcb.config.variants import CONFIG, crossed
 from rlcb.config.yaml_file import read_yaml
 from rlcb.console import note
 from rlcb.envs.families import canonical_env_name, find
@@ -33,67 +31,12 @@ from rlcb.suite.keys import (
     refuse_same,
     where_of,
 )
+from rlcb.suite.schema import SuiteConfig
 from rlcb.training import check_cluster, check_hardware
 
 IMPORTS = "imports"  # the key with modules of the user's own; a command that continues a suite permits them anew
 WHERE = ("cluster", "insecure")  # keys that say where runs train, which may change when a suite is continued
 BUDGETS = ("duration_hours", "total_timesteps")
-
-_Keys = BeforeValidator(lambda value: {} if value is None else value)
-_Several = BeforeValidator(lambda value: value if isinstance(value, list) else [value])
-
-
-class SuiteConfig(Section):
-    """The settings of a suite; each description says what is valid."""
-
-    algorithms: Annotated[list[str], _Several] = setting(
-        [DEFAULT_ALGORITHM], f"one or more of {', '.join(ALGORITHMS)}", f"{{{','.join(ALGORITHMS)}}}", min_length=1
-    )
-    modes: Annotated[list[str], _Several] = setting(
-        list(MODES), f"one or both of {' and '.join(MODES)}", f"{{{','.join(MODES)}}}", min_length=1
-    )
-    seeds: Annotated[list[Annotated[int, Field(ge=0, le=2**31 - 1)]], _Several] = setting(
-        [1, 2, 3], "one or more whole numbers from 0 to 2147483647", "N", min_length=1
-    )
-    games: Annotated[list[str], _Several] = setting(
-        ["coinrun"], "one or more Procgen games or Gymnasium ids", "ENV", min_length=1
-    )
-    duration_hours: Hours | None = setting(None, f"training time of each run: {HOURS}", "HOURS", gt=0, le=MOST_HOURS)
-    total_timesteps: Annotated[int, Whole, Field(ge=1, le=10**12)] | None = setting(
-        None, "environment steps of each run, instead of a duration: a whole number from 1 to 10^12"
-    )
-    eval_episodes: int = setting(
-        100, "episodes of each evaluation: a whole number from 0 (none) to 1000000", ge=0, le=10**6
-    )
-    cool_down: float = setting(
-        0.0, "pause between runs in seconds: a number from 0 to 86400", "SECONDS", ge=0, le=86400
-    )
-    config: str | dict[str, str] | None = setting(
-        None,
-        "a built-in configuration or a file for all runs; in a suite file one per kind, such as 'ppo_parallel: FILE'",
-        "NAME|FILE",
-    )
-    overrides: dict[str, Any] = setting({}, "config keys for all runs, such as 'num_envs: 32'")
-
-    variants: Annotated[dict[str, Annotated[dict[str, Any], _Keys]], _Keys] = setting(
-        {}, "names, each with its config keys, such as 'lowent: {ent_coef: 0.001}'", "NAME"
-    )
-
-    @property
-    def cluster(self) -> str | None:
-        """The cluster whose nodes train the runs; a cluster of this machine alone is for the runs that start one."""
-        given = self.overrides.get("cluster")
-        return None if given in (None, "local") else str(given)
-
-    @property
-    def insecure(self) -> bool:
-        """Whether that cluster may be one without a token."""
-        return self.overrides.get("insecure") is True
-
-    @property
-    def kinds(self) -> list[Kind]:
-        """The kinds of runs; a mode that one algorithm lacks is left out for that one, and so is a variant there."""
-        return kinds_of(self.algorithms, self.modes, self.variants)
 
 
 @dataclass(frozen=True)
@@ -107,8 +50,11 @@ class Suite:
     config_files: tuple[Path, ...] = field(default=(), compare=False)
 
 
-def build_suite(path: Path | None, flags: Given) -> Suite:
-    """Defaults, then the file, then `flags`: setting or config key → (the flag as typed, its value); all checked."""
+def build_suite(path: Path | None, flags: Given, known: Mapping[Kind, Config] | None = None) -> Suite:
+    """Defaults, then the file, then `flags`: setting or config key → (the flag as typed, its value); all checked.
+
+    `known`: configurations that are not to be read again, because they are kept with the suite.
+    """
     values, source = _read(path)
     overrides = values["overrides"] = {} if values.get("overrides") is None else values["overrides"]
     for key, (flag, value) in flags.items():
@@ -127,10 +73,10 @@ def build_suite(path: Path | None, flags: Given) -> Suite:
             values = {name: entry for name, entry in values.items() if name not in BUDGETS}
         values[key], source[key] = value, flag
     settings = _validated(values, source)
-    named = {kind: _file_of(settings, source, kind) for kind in settings.kinds}
+    named = {kind: _file_of(settings, source, kind) for kind in settings.kinds if kind not in (known or {})}
     used = (file or default_file(kind.algorithm, kind.mode) for kind, file in named.items())
     files = tuple(dict.fromkeys(file for file in used if file))
-    return Suite(settings, _build_configs(settings, source, named), path, files)
+    return Suite(settings, _build_configs(settings, source, named, known or {}), path, files)
 
 
 def read_settings(path: Path) -> SuiteConfig:
@@ -218,14 +164,21 @@ def _check_files(settings: SuiteConfig, source: Sources) -> None:
                 raise UsageError(f"{source['config']}: unknown key {pair}{meant(pair, pairs)}")
 
 
-def _build_configs(settings: SuiteConfig, source: Sources, files: Mapping[Kind, Path | None]) -> dict[Kind, Config]:
-    """The configuration of each kind from `files`; checked for every game, kept with the first game and seed."""
+def _build_configs(
+    settings: SuiteConfig, source: Sources, files: Mapping[Kind, Path | None], known: Mapping[Kind, Config]
+) -> dict[Kind, Config]:
+    """The configuration of each kind, from `files` if it is not `known`; checked for every game, kept with the first
+    game and seed."""
     configs: dict[Kind, Config] = {}
     said: dict[str, None] = {}  # once for all variants
     for kind in settings.kinds:
         for game in reversed(settings.games):
-            changes = _changes(settings, source, kind, game)
-            configs[kind] = new_config(kind.algorithm, kind.mode, files[kind], changes)
+            if kind in known:
+                changes = {"name": (source["games"], game)}
+                configs[kind] = build_config(None, changes, known[kind], kind.mode)
+            else:
+                changes = _changes(settings, source, kind, game)
+                configs[kind] = new_config(kind.algorithm, kind.mode, files[kind], changes)
         if kind.is_parallel and (words := division_note(configs[kind], changes)):
             said[f"{kind.pair}: {words}"] = None
         want_tensorboard(configs[kind].logging.tensorboard)

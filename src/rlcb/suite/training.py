@@ -52,6 +52,7 @@ class Training:
         self._said_shortage = False
         self._looked = 0.0  # when the files of the runs in progress were read
         self._known: dict[SuiteRun, RunStatus] = {}  # what they said
+        self._evaluated = [run for run in work.results if run.evaluation.is_file()]  # by an earlier start of the suite
 
     def train(self) -> None:
         """Do every run that is not finished; one that fails is recorded and does not stop the others."""
@@ -111,7 +112,8 @@ class Training:
         self._next_start = time.monotonic() + self._work.suite.settings.cool_down
         self._steps_done += max(_steps_of(run) - job.steps, 0)
         reason, result, lost = job.process.reason(), result_of(run), job.process.lost
-        if result is not None and (reason is None or lost):
+        # A signal can reach a run that is about to end anyway: it is finished all the same.
+        if result is not None and (reason is None or lost or self._stop.signal is not None):
             self._work.results[run] = result
             self._runs_done += 1
             event(self._work.output, "run_finished", run=run.name)
@@ -119,15 +121,22 @@ class Training:
                 f"{self._label(run)}: finished, {_metrics_of(result)} {self._counts()} ({self._times()})"
             )
         elif self._stop.signal is not None:
+            self._wait_again(run)
             event(self._work.output, "run_interrupted", run=run.name)
+            saved = f"saved at step {saved_steps(run):,}" if resumable(run) else "nothing to save yet"
+            self._display.line(f"{self._label(run)}: interrupted, {saved} {self._counts()}")
         elif lost and (job.process.refused or self._may_go_on(run)):
-            self._waiting = [other for other in self._work.runs if other in {*self._waiting, run}]
+            self._wait_again(run)
             event(self._work.output, "node_lost", run=run.name, node=job.process.where, reason=lost)
             saved = f"from step {saved_steps(run):,}" if resumable(run) else "from the beginning"
             self._display.line(f"{self._label(run)}: {lost}; it will be resumed elsewhere {saved} {self._counts()}")
         else:
             reason = reason or "ended without a final checkpoint and summary"
             self._fail(run, reason, job.process.last_lines(_LOG_LINES))
+
+    def _wait_again(self, run: SuiteRun) -> None:
+        """Put a run that is not finished back in its place."""
+        self._waiting = [other for other in self._work.runs if other in {*self._waiting, run}]
 
     def _may_go_on(self, run: SuiteRun) -> bool:
         """Count one more loss of a run's node; whether it is continued on another one."""
@@ -185,8 +194,9 @@ class Training:
             elif expected is not None:
                 begun[run] = max(expected - gone, 0.0)
         left = self._work.seconds_left([*self._jobs, *self._waiting], begun)
-        evaluated = [run for run in self._work.runs if run.name not in self._work.failures]
-        evaluations = self._work.evaluation_seconds(evaluated)
+        failed = self._work.failures
+        open_ones = [run for run in self._work.runs if run not in self._evaluated and run.name not in failed]
+        evaluations = self._work.evaluation_seconds(open_ones)
         return self._work.times(None if left is None else left + (evaluations or 0.0), evaluations is not None)
 
 
