@@ -12,6 +12,7 @@ from rlcb.analysis.load import config_of, identity_of, places_of, variant_of
 from rlcb.analysis.run import FINAL_UPDATES
 from rlcb.analysis.untrusted import env_names, number, plain, read_object, read_tail, section, whole_number
 from rlcb.errors import UsageError
+from rlcb.words import counted
 
 STATES = ("running", "failed", "dead", "unknown", "interrupted", "waiting", "finished")  # by how much they matter
 _LOG_BYTES = 64 * 2**10  # read from the end of a log or of the events
@@ -192,7 +193,7 @@ def _doing(events: list[dict[str, Any]], quiet: float | None, patience: float) -
         return "starting, no update yet"
     since = max((index for index, event in enumerate(events) if event.get("event") == "resumed"), default=-1) + 1
     sizes = [event for event in events[since:] if event.get("event") == "regrouped"]
-    fewer = [f"with {whole_number(sizes[-1].get('workers'))} workers"] if sizes else []
+    fewer = [f"with {counted(whole_number(sizes[-1].get('workers')) or 0, 'worker')}"] if sizes else []
     losses = [event for event in events[since:] if event.get("event") == "worker_lost"]
     lost = plain(losses[-1].get("worker")) if losses else ""
     waits = f", {lost} was lost" if lost and events[-1] is losses[-1] else ""
