@@ -92,7 +92,7 @@ class SetPictures:
         if groups:
             title = f"{self.one.env}: evaluation after training"
             figure = plots.figure_evaluation(groups, title, self.colours, levels=bool(self.one.levels))
-            caption = f"Mean reward per episode of the trained policies, {self.one.evaluation_policy} actions."
+            caption = "Episodes that the trained policies played after training."
             alt = f"Evaluated reward: {_values(groups, names[0])}"
             if self.one.levels:
                 caption = "Filled: training levels; hollow: levels never seen in training. The distance "

@@ -93,15 +93,16 @@ def reaching_table(one: ComparableSet) -> Block:
 
 
 def difference_blocks(one: ComparableSet) -> Iterator[Block]:
-    """The settings that distinguish the groups."""
-    settings = [{key: setting_text(value) for key, value in group.settings.items()} for group in one.groups]
+    """The settings that distinguish the groups; those of other programs' runs are not known."""
+    groups = [group for group in one.groups if not group.external] or one.groups
+    settings = [{key: setting_text(value) for key, value in group.settings.items()} for group in groups]
     known = dict.fromkeys(key for values in settings for key in values)
     keys = [key for key in known if len({values.get(key, "–") for values in settings}) > 1]
     if not keys:
-        alone = len(one.groups) == 1
-        yield Text("paragraph", "There is only one group." if alone else "The groups differ only in their mode.")
+        only = "The settings of only one group are known." if len(one.groups) > 1 else "There is only one group."
+        yield Text("paragraph", only if len(groups) == 1 else "The groups differ only in their mode.")
         return
-    labels = [group.label for group in one.groups]
+    labels = [group.label for group in groups]
     yield from _settings_blocks("Settings in which the groups differ.", dict(zip(labels, settings, strict=True)), keys)
 
 
