@@ -199,3 +199,23 @@ def test_short_runs_are_not_shown_in_hours(tmp_path: Path) -> None:
     assert re.search(r"^Duration +[\d.]+ s ± 0\.\d+ s +[\d.]+ s ± 0\.\d+ s$", text, re.MULTILINE)
     assert re.search(r"^Time to threshold +\d", text, re.MULTILINE)
     assert "hours" not in text
+
+
+def test_an_external_run_changes_nothing_about_how_ours_are_judged(tmp_path: Path) -> None:
+    """The reward that ours are judged by, and the number of seeds that would settle it."""
+    group_of(tmp_path / "own", "s", 8.6)
+    group_of(tmp_path / "own", "p", 8.0, speeds=(1020, 1000, 980), **PARALLEL)
+    for path in (tmp_path / "own").iterdir():
+        write_evaluation(path, 8.0, 7.0)
+    alone = compared(tmp_path / "own").sets[0]
+    rows = [f"{8 + 0.01 * (episode % 7)},500,{episode}" for episode in range(1, 501)]
+    log = tmp_path / "sb3" / "ppo_coinrun_seed1"
+    log.mkdir(parents=True)
+    (log / "monitor.csv").write_text("\n".join(['#{"t_start": 1.0, "env_id": "None"}', "r,l,t", *rows, ""]))
+    both = compared(tmp_path / "own", tmp_path / "sb3").sets[0]
+    assert len(both.measured) == len(alone.measured) + 1
+    assert both.reward_metric == alone.reward_metric == "evaluation_unseen"
+    assert both.advice
+    assert alone.advice
+    assert both.advice.text == alone.advice.text
+    assert "seeds each would" in alone.advice.text

@@ -194,8 +194,8 @@ def _more_seeds(choice: Choice) -> str:
     fewest = min(len(ours), len(theirs))
     if fewest < 2:
         return "one seed gives no estimate of the spread; start with three seeds each"
-    tests = sum(pair.metric == choice.metric for pair in choice.one.pairs)
-    needed = seeds_needed(ours, theirs, tests)
+    tests = sum(pair.metric == choice.metric and pair.p is not None for pair in choice.one.pairs)
+    needed = seeds_needed(ours, theirs, max(tests, 1))
     if needed is None:
         return "all seeds have the same value, so the number of seeds needed cannot be estimated"
     whom = "settle it" if len(choice.rivals) == 1 else f"separate it from {name_of(rival)}"
