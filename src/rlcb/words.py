@@ -23,6 +23,15 @@ def span_text(seconds: float) -> str:
     return f"{whole} {unit} {rest} {smaller[1]}" if rest else f"{whole} {unit}"
 
 
+def short_time(seconds: float) -> str:
+    """The same for estimates and ages, to two digits: 12 s, 5 min, 3.2 h, 4 d."""
+    if seconds < 99.5:
+        return f"{seconds:.0f} s"
+    if seconds < 99.5 * 60:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h" if seconds < 48 * 3600 else f"{seconds / 86400:.0f} d"
+
+
 def few_hours(hours: float | None) -> str:
     """A better unit for less than an hour, to follow it in a documented line: ' (30 s)'; empty for others."""
     return f" ({span_text(3600 * hours)})" if hours is not None and hours < 1 else ""

@@ -15,12 +15,13 @@ from hypothesis import strategies as st
 
 from helpers.mutations import wrong_values
 from helpers.run_directories import add_event, log_of, write_run
-from rlcb.analysis.run_status import STATES, run_status, short_time
+from rlcb.analysis.run_status import STATES, run_status
 from rlcb.analysis.status import look
 from rlcb.analysis.suites import SuiteRun
 from rlcb.config.registry import Kind
 from rlcb.errors import UsageError
 from rlcb.files import take_lock
+from rlcb.words import short_time
 
 NOW = 2_000_000_000.0  # later than any file
 

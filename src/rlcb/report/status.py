@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlcb.analysis.run import with_variant
-from rlcb.analysis.run_status import STATES, RunStatus, short_time
+from rlcb.analysis.run_status import STATES, RunStatus
 from rlcb.analysis.status import Snapshot, SuiteStatus, look
 from rlcb.console import Screen, lost_output
 from rlcb.errors import UsageError
-from rlcb.words import counted
+from rlcb.words import counted, short_time
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
