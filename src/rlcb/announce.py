@@ -17,6 +17,7 @@ from rlcb.run.fit import Fit, check_fit
 from rlcb.run.memory import expected_bytes
 from rlcb.run.metrics import want_tensorboard
 from rlcb.run.space import check_space, checkpoint_bytes
+from rlcb.words import counted
 
 
 def print_banner(run: RunDirectory, config: Config, plan: Plan, fit: Fit, file: Path | None) -> None:
@@ -34,7 +35,7 @@ def _known(config: Config) -> dict[str, object]:
 
 def _print_notes(config: Config, mode: str, plan: Plan) -> None:
     wanted, cores = config.hardware.num_threads, usable_cpus()
-    here = f"there {'is 1 usable core' if cores == 1 else f'are {cores} usable cores'}"
+    here = f"there {'is' if cores == 1 else 'are'} {counted(cores, 'usable core')}"
     turns = f"{here}; they will compete for the cores; fewer would be faster"
     if mode == "sequential" and plan.threads > cores:
         note(f"--num-threads {plan.threads}: {turns}")

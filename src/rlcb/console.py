@@ -12,6 +12,7 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 from rlcb.errors import RlcbWarning
+from rlcb.words import counted, few_hours, span_text
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
@@ -196,7 +197,14 @@ def filled(template: str, **values: Any) -> str:
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     texts = Environment(loader=PackageLoader("rlcb"), undefined=StrictUndefined, trim_blocks=True)
-    texts.filters |= {"number": _number, "spread": _spread, "interval": interval_text}
+    texts.filters |= {
+        "number": _number,
+        "spread": _spread,
+        "interval": interval_text,
+        "counted": counted,
+        "few_hours": few_hours,
+        "span": span_text,
+    }
     return texts.get_template(template).render(**values)
 
 

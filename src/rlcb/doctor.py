@@ -7,6 +7,8 @@ import sys
 import time
 from pathlib import Path
 
+from rlcb.words import counted
+
 PIP = "pip install -c constraints.txt -e '.[tensorboard]'"
 PACKAGES = {"torch": "torch", "procgen": "procgen-mirror", "gymnasium": "gymnasium", "numpy": "numpy",
             "pydantic": "pydantic", "yaml": "pyyaml", "jinja2": "jinja2", "psutil": "psutil",
@@ -57,9 +59,10 @@ def _machine() -> str:
     from rlcb.hardware import describe_machine
 
     machine = describe_machine()
-    quota = f", cgroup quota {machine['cgroup_quota']} cores" if machine["cgroup_quota"] else ""
+    quota = f", cgroup quota {counted(machine['cgroup_quota'], 'core')}" if machine["cgroup_quota"] else ""
     return (
-        f"{machine['cpu']}, {machine['physical_cores']} cores / {machine['logical_cores']} threads, "
+        f"{machine['cpu']}, {counted(machine['physical_cores'], 'core')} / "
+        f"{counted(machine['logical_cores'], 'thread')}, "
         f"{machine['usable_cores']} usable{quota}, {machine['memory_gb']} GB, {' '.join(machine['instruction_sets'])}"
     )
 
@@ -89,7 +92,7 @@ def _torch() -> str:
 
     torch.set_num_threads(threads)
     built_for = f"CUDA {torch.version.cuda}" if torch.version.cuda else "CPUs"
-    return f"{torch.__version__}, built for {built_for}, {torch.get_num_threads()} threads"
+    return f"{torch.__version__}, built for {built_for}, {counted(torch.get_num_threads(), 'thread')}"
 
 
 def _gpu() -> str:

@@ -180,7 +180,7 @@ def test_one_update_that_is_not_finite_is_left_out_and_counted(tmp_path: Path) -
         sys.exit(main({arguments!r}))
     """))  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert "1 optimizer steps skipped" in done.stderr
+    assert "1 optimizer step skipped" in done.stderr
     assert "Skipped Optimizer Steps (not finite): 1" in done.stdout
     metrics = json.loads((tmp_path / "run" / "benchmark_metrics.json").read_text())
     assert metrics["skipped_optimizer_steps"] == 1

@@ -237,7 +237,7 @@ def test_both_levels_and_the_gap_between_them(copy: Path, capsys: pytest.Capture
     test = stats.ttest_ind(train_levels["rewards"], unseen["rewards"], equal_var=False).confidence_interval(0.95)
     assert gap["ci95"] == pytest.approx([test.low, test.high])
     assert done.stdout.count("Evaluation Results") == 2
-    assert f"Generalization Gap (train - unseen): {gap['gap']:.2f}" in done.stdout
+    assert f"Generalisation Gap (train - unseen): {gap['gap']:.2f}" in done.stdout
     assert "note: the policy was trained in procgen-coinrun-v0" in done.stderr
 
 

@@ -48,7 +48,7 @@ def test_finished_runs_are_evaluated_and_reported_once_although_another_failed(t
     before = fingerprints(run.path)
     again = rlcb("benchmark", "--output-dir", output)
     again.assert_one_line_error(1, "1 failed", "seed 2")
-    assert "Already evaluated: 1 of 1 runs" in again.stdout
+    assert "Already evaluated: 1 of 1 run" in again.stdout
     assert fingerprints(run.path) == before
     for name, damage in (("training_summary.json", b"{"), ("benchmark_metrics.json", b"[]")):
         whole = (run.path / name).read_bytes()

@@ -509,7 +509,7 @@ def test_wrong_input_of_the_script(tmp_path: Path) -> None:
         ((None, None, None, output), "no runs given"),
         ((str(path), None, None, tmp_path / "x.txt"), "must end in .png"),
         ((None, str(path), None, output), "is a sequential run"),
-        ((str(tmp_path / "runs"), None, None, output), "contains 1 runs; give one"),
+        ((str(tmp_path / "runs"), None, None, output), "contains 1 run; give the directory of one"),
         ((str(tmp_path / "gone"), None, None, output), "no such directory"),
         ((None, None, tmp_path / "gone", output), "there are no runs to compare"),
     ):

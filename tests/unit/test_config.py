@@ -16,6 +16,7 @@ from rlcb.config.schema import Config, all_keys, fields
 from rlcb.config.yaml_file import parse_scalar
 from rlcb.errors import UsageError
 from rlcb.flags import flag_of
+from rlcb.words import counted
 
 # The two PPO examples in circulation: one with everything under `training`, one with hardware apart.
 EVERYTHING_UNDER_TRAINING = """
@@ -392,7 +393,10 @@ def test_a_share_alone_decides_the_number_of_workers_where_that_is_open(
     given = {"num_envs_per_worker": ("--num-envs", share), "n_steps": ("--n-steps", workers)}
     config = build_config(tmp_path / "mine.yaml", given, mode="parallel")
     assert (config.parallel.num_workers, config.env.num_envs) == (workers, total)
-    assert division_note(config, given) == f"--num-envs {share}: {workers} workers, {total} environments in total"
+    assert (
+        division_note(config, given)
+        == f"--num-envs {share}: {counted(workers, 'worker')}, {total} environments in total"
+    )
 
 
 @pytest.mark.parametrize(("algorithm", "machine"), [(a, m) for a in ALGORITHMS for m in ("", "_ryzen7", "_highend")])

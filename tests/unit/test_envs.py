@@ -49,7 +49,7 @@ def test_every_game_under_every_spelling(game: str) -> None:
     assert play(other, 60, seed=1) == expected
     again = make_env(EnvConfig(name=f"procgen-{game}-v0"), 2, seed=3, num_threads=2)
     assert play(again, 20) == before
-    with pytest.raises(CheckpointUnusable, match="1 environments"):
+    with pytest.raises(CheckpointUnusable, match="1 environment,"):
         env.set_state(state[:1])
     for each in (env, other, again):
         each.close()

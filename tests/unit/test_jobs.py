@@ -103,7 +103,9 @@ def test_the_usual_number_of_jobs() -> None:
 def test_jobs_beyond_the_cores_or_the_runs_are_not_made(capsys: pytest.CaptureFixture[str]) -> None:
     eight = {"modes": ["sequential"], "seeds": list(range(8)), "total_timesteps": 10_000}
     assert planned(4, 9, **eight)[2].count == 4
-    assert "note: --jobs 9: there are 4 usable cores, so at most 4 runs train concurrently" in capsys.readouterr().err
+    assert (
+        "note: --jobs 9: there are 4 usable cores, so at most 4 runs can train concurrently" in capsys.readouterr().err
+    )
     assert planned(16, 9, **eight)[2].count == 8
     assert capsys.readouterr().err == ""
 

@@ -16,13 +16,14 @@ from rich.console import Console
 
 from helpers.mutations import wrong_values
 from helpers.run_directories import add_event, log_of, write_run
-from rlcb.analysis.run_status import STATES, RunStatus, run_status, short_time
+from rlcb.analysis.run_status import STATES, RunStatus, run_status
 from rlcb.analysis.status import Snapshot, look
 from rlcb.analysis.suites import SuiteRun
 from rlcb.config.registry import Kind
 from rlcb.errors import UsageError
 from rlcb.files import take_lock
 from rlcb.report.status import _drawn, show_status
+from rlcb.words import short_time
 
 NOW = 2_000_000_000.0  # later than any file
 

@@ -13,6 +13,23 @@ CELLS = re.findall(r"^\| (`[^|\n]*) \||^- (`[^`\n]+`)", DOCUMENT, re.MULTILINE)
 QUOTED = [text for cell in CELLS for text in re.findall(r"`([^`]+)`", "".join(cell))]
 
 
+def shown(part: ast.expr) -> str:
+    """A part of a formatted text: itself, a zero for a value; counts and verbs as those of several."""
+    value = part.value if isinstance(part, ast.FormattedValue) else part
+    if isinstance(value, ast.Constant) and isinstance(value.value, str):
+        return value.value
+    if isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and value.func.id == "counted":
+        noun = value.args[1]
+        return f"\0 {noun.value}s" if isinstance(noun, ast.Constant) else "\0"
+    if (
+        isinstance(value, ast.IfExp)
+        and isinstance(value.orelse, ast.Constant)
+        and value.orelse.value in ("are", "were")
+    ):
+        return str(value.orelse.value)
+    return "\0"
+
+
 def literals() -> str:
     """All texts in the program's source, with a zero for every value that is formatted into one."""
     templates = (ROOT / "scripts/setup.sh", *(ROOT / "src").rglob("*.txt"))
@@ -22,8 +39,7 @@ def literals() -> str:
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
                 found.append(node.value)
             elif isinstance(node, ast.JoinedStr):
-                parts = (part.value if isinstance(part, ast.Constant) else "\0" for part in node.values)
-                found.append("".join(map(str, parts)))
+                found.append("".join(map(shown, node.values)))
     return "\n".join(found)
 
 

@@ -1,107 +1,52 @@
-"""The advice that a set of groups allows: which one to use, how certain that is, and what would settle it."""
+"""The advice that a set of groups allows: which one to use, if that is established; else what is known and open."""
 
-import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from rlcb.analysis.best import lead_text, left_out, listed, ranked, why_not_ranked
+from rlcb.analysis.best import left_out, listed, ranked, why_not_ranked
+from rlcb.analysis.cards import make_cards
+from rlcb.analysis.choice import AT_EQUAL_STEPS, MOST_NAMED, SPEED, Choice, choose, name_of, names_of, worse_of
 from rlcb.analysis.metrics import METRIC
 from rlcb.analysis.power import MOST_SEEDS, seeds_needed
-from rlcb.analysis.records import Advice, Card, ComparableSet, Group
+from rlcb.analysis.records import Advice, ComparableSet, Group
 from rlcb.analysis.speed import speed_ratio
-from rlcb.analysis.text import counted, interval_text, metric_text
-from rlcb.analysis.untrusted import section
-from rlcb.analysis.work import work_differences
-
-SPEED = "average_fps"
-_UNITS = ((3600, "h"), (60, "min"), (1, "s"))
-_CARDS = {  # by metric: the title, and the unit of its value
-    SPEED: ("Fastest", " steps/s"),
-    "reward_at_equal_time": ("Best at equal time", ""),
-    "reward_at_equal_steps": ("Best at equal steps", ""),
-    "core_seconds_per_million": ("Cheapest per million steps", " s of CPU time"),
-}
-
-
-@dataclass(frozen=True)
-class _Choice:
-    """The group to use, and against whom that has to hold."""
-
-    pick: Group
-    metric: str  # that rewards are judged by
-    peers: list[Group]  # the same algorithm and work, so that the faster one is better
-    rivals: list[Group]  # all others that could have been chosen: those that have a reward of every seed
+from rlcb.analysis.text import interval_text, metric_text
+from rlcb.words import counted, span_text
 
 
 def advise(one: ComparableSet) -> Advice | None:
-    """What to use; None where nothing can be concluded from a set."""
-    valid = [group for group in one.measured if group.valid]
-    choice = _choose(one, valid) if one.finished else None
-    if choice is None:
-        return None
-    parts = [_facts(one, choice.pick, choice.metric)]
-    if len(one.measured) == 1:
-        return Advice(
-            choice.pick.label,
-            f"{_name(choice.pick)}: {parts[0]}; only one group, so there is nothing to compare it with.",
-        )
-    parts += [text for text in (_gain(choice), _certainty(one, choice)) if text]
-    return Advice(choice.pick.label, f"Use {_name(choice.pick)}: {'; '.join(parts)}.", _cards(one, valid))
+    """What to use, where a criterion is established; None for unfinished runs and other programs' runs alone.
 
-
-def _choose(one: ComparableSet, valid: Sequence[Group]) -> _Choice | None:
-    """The best in reward; among its like that are not shown to be worse than any other the fastest.
-
-    Where rewards are known, a group without one of every seed is never the one to use.
+    *Established* is what `Pair.winner` says: the interval excludes zero and p, after Holm's correction over all pairs
+    of the metric, is below 0.05. That all tests of the group must succeed needs no correction of its own (an
+    intersection-union test); but which group they are about was chosen by the same data, and the correction over all
+    pairs holds whichever group that is. Pairs of others do not count.
     """
-    metric = _reward_metric(one, valid)
-    rewards, speeds = ranked(valid, metric), ranked(valid, SPEED)
-    candidates = rewards or speeds
-    if not candidates:
+    own = [group for group in one.measured if not group.external]
+    if not one.finished or not own:
         return None
-    leader, labels = candidates[0], [group.label for group in candidates]
-    worse = {pair.other(pair.winner) for pair in one.pairs if pair.metric == metric and pair.winner in labels}
-    alike = [group for group in speeds if group.label in labels and group.label not in worse]
-    alike = [group for group in alike if _same_work(group, leader)]
-    pick = alike[0] if leader in alike else leader
-    peers = [group for group in speeds if group is not pick and _same_work(group, pick)] if pick in speeds else []
-    return _Choice(pick, metric, peers, [group for group in rewards if group is not pick])
+    choice, cards = choose(one, [group for group in own if group.valid]), make_cards(one)
+    if choice is None:
+        return Advice("", _unknown(one, own), cards)
+    if len(one.measured) == 1:
+        why = "only one group, so there is nothing to compare it with"
+        return Advice("", f"{name_of(choice.pick)}: {_facts(choice)}; {why}.", cards)
+    if choice.speed or choice.reward:
+        parts = [_facts(choice), _gain(choice), _certainty(choice), _beside(choice)]
+        text = f"Use {name_of(choice.pick)}: {'; '.join(filter(None, parts))}."
+        return Advice(choice.pick.label, text, cards)
+    return Advice("", f"{'; '.join(filter(None, [*_open(choice), _beside(choice)]))}.", cards)
 
 
-def _reward_metric(one: ComparableSet, valid: Sequence[Group]) -> str:
-    """Reward at equal time; after runs by time that is the reward at their end, evaluated where all are."""
-    timed = any(section(group.runs[0].config, "training").get("duration_hours") for group in valid)
-    at_equal_time = len(ranked(valid, "reward_at_equal_time")) == len(valid)
-    return "reward_at_equal_time" if at_equal_time and not timed else one.reward_metric
+def _in_words(metric: str) -> str:
+    """The title of a metric within a sentence."""
+    title = METRIC[metric].title
+    return f"{title[0].lower()}{title[1:]}"
 
 
-def _same_work(one: Group, other: Group) -> bool:
-    kind = (one.algorithm, one.variant, one.device) == (other.algorithm, other.variant, other.device)
-    return kind and not work_differences(one.runs[0], other.runs[0])
-
-
-def _name(group: Group) -> str:
-    """A group in a sentence: PPO parallel with 2 workers."""
-    name = re.sub(
-        r" Parallel \((\d+) workers\)", lambda m: f" parallel with {counted(int(m[1]), 'worker')}", group.label
-    )
-    return name.replace(" Sequential", " sequential")
-
-
-def span_text(seconds: float) -> str:
-    """A time in its two largest units: 1 h 20 min."""
-    if seconds < 1:
-        return f"{seconds:.2g} s"
-    size, unit = next((size, unit) for size, unit in _UNITS if round(seconds) >= size)
-    smaller = {"h": (60, "min"), "min": (1, "s")}.get(unit)
-    if smaller is None or seconds >= 10 * size:
-        return f"{seconds / size:,.0f} {unit}"
-    whole, rest = divmod(round(seconds / smaller[0]), size // smaller[0])
-    return f"{whole} {unit} {rest} {smaller[1]}" if rest else f"{whole} {unit}"
-
-
-def _facts(one: ComparableSet, group: Group, metric: str) -> str:
-    """Speed and reward of a group, as far as they are known and judged."""
+def _facts(choice: Choice) -> str:
+    """Speed and reward of the group, as far as they are known and judged."""
+    one, group = choice.one, choice.pick
+    metric = choice.metric if group.metrics[choice.metric].n else one.reward_metric
     fps, hours = group.metrics[SPEED].mean, group.metrics["hours_to_reward"].mean
     facts = []
     if fps and not group.unjudged:
@@ -109,14 +54,13 @@ def _facts(one: ComparableSet, group: Group, metric: str) -> str:
     if hours and one.threshold is not None and not group.unjudged:
         facts.append(f"reward {one.threshold:.3g} after {span_text(3600 * hours)}")
     elif group.metrics[metric].mean is not None:
-        title = METRIC[metric].title
-        facts.append(f"{title[0].lower()}{title[1:]} {metric_text(group, metric)}")
+        facts.append(f"{_in_words(metric)} {metric_text(group, metric)}")
     if group.unjudged:
         facts.append(f"its speed is not judged (it {why_not_ranked(group, SPEED) or 'has none'})")
     return ", ".join(facts)
 
 
-def _gain(choice: _Choice) -> str:
+def _gain(choice: Choice) -> str:
     """The speed over the sequential group, or over the next of its like."""
     pick, found = choice.pick, choice.pick.speedup
     if found and not found.machine:
@@ -127,86 +71,134 @@ def _gain(choice: _Choice) -> str:
         return ""
     ratio, (ours, theirs) = speed_ratio(pick.speeds, choice.peers[0].speeds), (_fps(pick), _fps(choice.peers[0]))
     interval = f" {interval_text(ratio.interval, '.2f')}" if ratio else ""
-    return f"{ours / theirs:.2f} × {_name(choice.peers[0])}{interval}" if theirs else ""
+    return f"{ours / theirs:.2f} × {name_of(choice.peers[0])}{interval}" if theirs else ""
 
 
 def _fps(group: Group) -> float:
     return group.metrics[SPEED].mean or 0.0
 
 
-def _certainty(one: ComparableSet, choice: _Choice) -> str:
-    """What is established about the group to use, and what would settle the rest.
+def _certainty(choice: Choice) -> str:
+    """By which criterion the group is established to be the one to use, and what would settle the other."""
+    others = [rival for rival in choice.rivals if rival not in choice.peers]
+    over = f" (over {names_of(choice.peers)})" if choice.speed and others and not choice.reward else ""
+    at_steps = f" {_in_words(choice.metric).removeprefix('reward ')}" if choice.metric == AT_EQUAL_STEPS else ""
+    if choice.reward:
+        return {
+            True: "sure of speed and of reward",
+            False: "sure of reward, not of speed",
+            None: f"sure of reward{at_steps}",
+        }[choice.speed]
+    if choice.unsettled:
+        return f"sure of speed{over}, not of reward: {_more_seeds(choice)}"
+    if choice.equal:
+        return f"sure of speed{over}, the same reward as {names_of(choice.equal)}"
+    known = choice.pick.metrics[choice.metric].n
+    return f"sure of speed; {'no other group has rewards for every seed' if known else 'rewards unknown'}"
 
-    Sure of speed: it is shown to be faster than each of its peers. Sure of reward: it is shown to be better than each
-    of its rivals. Pairs of others do not count, nor does one that a rival wins. *Shown* is what `Pair.winner` says: the
-    interval excludes zero and p, after Holm's correction over all pairs of the metric, is below 0.05. That all of these
-    tests must succeed needs no correction of its own (an intersection-union test); but which group they are about was
-    chosen by the same data, and the correction over all pairs holds whichever group that is.
-    """
-    pick = choice.pick
-    slower = [one.pair(SPEED, pick.label, peer.label) for peer in choice.peers]
-    speed = all(pair and pair.winner == pick.label for pair in slower) if slower else None
-    equal = [rival for rival in choice.rivals if rival.metrics[choice.metric].mean == pick.metrics[choice.metric].mean]
-    pairs = {rival.label: one.pair(choice.metric, pick.label, rival.label) for rival in choice.rivals}
-    open_rivals = [
-        rival
-        for rival in choice.rivals
-        if rival not in equal and not ((pair := pairs[rival.label]) and pair.winner == pick.label)
+
+def _open(choice: Choice) -> list[str]:
+    """What is known where neither speed nor reward is established, and what would settle it."""
+    one, pick, metric = choice.one, choice.pick, choice.metric
+    ahead = [rival for rival in choice.rivals if choice.loses(metric, rival)]
+    faster = [peer for peer in choice.peers if choice.loses(SPEED, peer)]
+    behind = [group for group in worse_of(one, metric, [pick, *choice.rivals]) if group is not pick]
+    level = [rival for rival in (*choice.unsettled, *choice.equal) if rival not in (*behind, *ahead)]
+    if ahead:
+        known = f"{names_of(ahead)} {_is(ahead)} ahead of {name_of(pick)}: {_rewards([*ahead, pick], metric)}"
+        return [known, f"no difference from {names_of(level)} shown" if level else ""]
+    level = level if choice.rivals else [peer for peer in choice.peers if peer not in faster]
+    quicker = f"{names_of(faster)} {_is(faster)} faster than {name_of(pick)}" if faster else ""
+    if not level:
+        return [f"No group is recommended: {quicker or f'{name_of(pick)}: {_facts(choice)}'}", *_not_compared(choice)]
+    rewards = _rewards([pick, *level], metric) if choice.rivals else ""
+    return [
+        f"No difference established between {names_of([pick, *level])}: "
+        + ", ".join(filter(None, (rewards, _open_speed(choice, level)))),
+        f"{names_of(behind)} {_is(behind)} behind in reward" if behind else "",
+        quicker,
+        (_more_seeds(choice) if choice.unsettled else "") if choice.rivals else _not_compared(choice)[0],
     ]
-    reward = not open_rivals if choice.rivals and pick.metrics[choice.metric].n else None
-    if reward and equal:
-        said = {True: "sure of speed", False: "not sure of speed", None: ""}[speed]
-        alike = f"the same reward as {listed([_name(rival) for rival in equal[:3]])}"
-        return f"{said}, {alike}" if said else alike
-    more = f": {_more_seeds(one, choice, open_rivals[0])}" if open_rivals and reward is False else ""
-    known = pick.metrics[choice.metric].n
-    unknown = "no other group has rewards for every seed" if known else "rewards unknown"
-    return {
-        (True, True): "sure of speed and of reward",
-        (True, False): f"sure of speed, not of reward{more}",
-        (False, True): "sure of reward, not of speed",
-        (False, False): f"sure of neither speed nor reward{more}",
-        (None, True): "sure of reward",
-        (None, False): f"not sure of reward{more}",
-        (True, None): f"sure of speed; {unknown}",
-        (False, None): f"not sure of speed; {unknown}",
-        (None, None): "",
-    }[speed, reward]
 
 
-def _more_seeds(one: ComparableSet, choice: _Choice, rival: Group) -> str:
-    """How many more seeds would tell two groups apart, as an estimate; where there is none, why."""
+def _is(groups: Sequence[Group]) -> str:
+    return "is" if len(groups) == 1 else "are"
+
+
+def _rewards(groups: Sequence[Group], metric: str) -> str:
+    """The rewards of few groups, of many the lowest and the highest."""
+    values = [metric_text(group, metric) for group in groups]
+    if len(set(values)) == 1:
+        return f"{_in_words(metric)} {values[0]} each"
+    shown = listed(values) if len(values) <= MOST_NAMED else f"{min(values, key=float)} to {max(values, key=float)}"
+    return f"{_in_words(metric)} {shown}"
+
+
+def _open_speed(choice: Choice, level: Sequence[Group]) -> str:
+    """The speed of the group over the next of its kind; or why speeds are not judged."""
+    if choice.peers:
+        return f"speed {_gain(choice)}"
+    own = [group for group in (choice.pick, *level) if not group.external]
+    reasons = {why_not_ranked(group, SPEED) for group in own}
+    if len(own) > 1 and len(reasons) == 1 and (reason := reasons.pop()):
+        return f"speed not judged ({'both' if len(own) == 2 else 'all'} {reason.replace('was ', 'were ')})"
+    return f"speed not judged: {missing}" if (missing := left_out(own, SPEED)) else ""
+
+
+def _not_compared(choice: Choice) -> list[str]:
+    """Why the rewards and the speed of the group are not compared with others'."""
+    one, metric = choice.one, choice.metric
+    missing = left_out(one.measured, metric)
+    known = "no other group has a reward for every seed"
+    known = known if choice.pick.metrics[metric].n else f"{_in_words(metric)} unknown"
+    found = [f"not ranked by reward: {missing}" if missing else known]
+    own = [group for group in one.measured if not group.external]
+    if choice.pick.unjudged:
+        return found  # which its facts say already
+    if not choice.peers and (unjudged := left_out(own, SPEED)):
+        found.append(f"speed not judged: {unjudged}")
+    elif not choice.peers and len(ranked(own, SPEED)) > 1:
+        found.append("speeds are not compared, because the work is not the same")
+    return found
+
+
+def _beside(choice: Choice) -> str:
+    """How the group stands to other programs' runs, by what these can be judged by."""
+    pairs = [
+        (group, choice.pair(AT_EQUAL_STEPS, group))
+        for group in choice.one.measured
+        if group.external and group not in choice.rivals
+    ]
+    ahead = [group for group, pair in pairs if pair and pair.winner == choice.pick.label]
+    behind = [group for group, pair in pairs if pair and pair.winner == group.label]
+    parts = [f"ahead of {names_of(ahead)}"] if ahead else []
+    parts += [f"behind {names_of(behind)}"] if behind else []
+    known = [group for group, _ in pairs if ranked([group], AT_EQUAL_STEPS) and group not in (*ahead, *behind)]
+    parts += [f"not told apart from {names_of(known)}"] if known else []
+    return f"at equal steps {name_of(choice.pick)} is {listed(parts)}" if parts else ""
+
+
+def _unknown(one: ComparableSet, own: Sequence[Group]) -> str:
+    """What is said where no group can be ranked by reward or by speed."""
+    reasons = [
+        f"{what}: {left_out(own, metric) or 'unknown'}"
+        for what, metric in (("reward", one.reward_metric), ("speed", SPEED))
+    ]
+    return f"No group can be ranked: {'; '.join(reasons)}."
+
+
+def _more_seeds(choice: Choice) -> str:
+    """How many more seeds would tell the group from the next rival, as an estimate; where there is none, why."""
+    rival = choice.unsettled[0]
     ours, theirs = (group.metrics[choice.metric].values for group in (choice.pick, rival))
     fewest = min(len(ours), len(theirs))
     if fewest < 2:
         return "one seed gives no estimate of the spread; start with three seeds each"
-    tests = sum(pair.metric == choice.metric for pair in one.pairs)
-    needed = seeds_needed(ours, theirs, tests)
+    tests = sum(pair.metric == choice.metric and pair.p is not None for pair in choice.one.pairs)
+    needed = seeds_needed(ours, theirs, max(tests, 1))
     if needed is None:
         return "all seeds have the same value, so the number of seeds needed cannot be estimated"
-    whom = "settle it" if len(choice.rivals) == 1 else f"separate it from {_name(rival)}"
+    whom = "settle it" if len(choice.rivals) == 1 else f"separate it from {name_of(rival)}"
     if needed > MOST_SEEDS:
-        return f"the difference from {_name(rival)} is small: more than {MOST_SEEDS} seeds each would be needed"
+        return f"the difference from {name_of(rival)} is small: more than {MOST_SEEDS} seeds each would be needed"
     return f"an estimated {counted(max(needed - fewest, 1), 'more seed')} each would {whom}"
-
-
-def _cards(one: ComparableSet, valid: Sequence[Group]) -> tuple[Card, ...]:
-    """The best group by each criterion that any group has a value of."""
-    found = []
-    not_judged: dict[str, list[str]] = {}
-    for metric, (title, unit) in _CARDS.items():
-        if metric == "core_seconds_per_million" and len({group.device for group in valid}) > 1:
-            continue  # the time of a GPU is not part of it
-        order, missing = ranked(valid, metric), left_out(valid, metric)
-        without = f"; not ranked: {missing}" if missing else ""
-        if order:
-            best, mean = order[0], order[0].metrics[metric]
-            value = f"{metric_text(best, metric)}{unit}"
-            interval = interval_text(mean.interval, METRIC[metric].form) if mean.interval else ""
-            found.append(
-                Card(metric, title, best.label, value, interval, lead_text(one, metric, best, order[1:]) + without)
-            )
-        elif missing:
-            not_judged.setdefault(missing, []).append(title.lower())
-    found += [Card("", "Not judged", "", listed(titles), "", why) for why, titles in not_judged.items()]
-    return tuple(found)

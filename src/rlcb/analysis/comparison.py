@@ -109,9 +109,9 @@ def _concluded(one: ComparableSet, sets: Sequence[ComparableSet]) -> ComparableS
     made = replace(one, groups=groups)
     own = own_groups(made)
     notes = (*(notes_on(own) if own.groups else ()), *external_notes(made))
-    sentences = [verdict_on(own)] if own.groups else []
+    sentences = [verdict_on(own, len(own.groups) < len(made.groups))] if own.groups else []
     made = replace(made, notes=notes, verdict=" ".join([*sentences, *external_verdict(made)]))
-    return replace(made, advice=advise(own) if own.groups else None)
+    return replace(made, advice=advise(made))
 
 
 def _across_machines(sets: Sequence[ComparableSet]) -> tuple[MachineTable, ...]:

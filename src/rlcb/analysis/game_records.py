@@ -75,7 +75,8 @@ class GameScores:
     @property
     def task(self) -> str:
         """What the sets have in common."""
-        return f"{self.levels}, {self.budget}, on {self.machine or 'an unknown machine'}"
+        parts = (self.levels, self.budget, f"on {self.machine or 'an unknown machine'}")
+        return ", ".join(part for part in parts if part)
 
     @property
     def main(self) -> MetricScores | None:

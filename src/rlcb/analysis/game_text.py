@@ -8,7 +8,8 @@ from rlcb.analysis.game_records import FINAL, LATE, TRAIN, UNSEEN, GameScores, G
 from rlcb.analysis.metrics import METRIC
 from rlcb.analysis.records import ComparableSet
 from rlcb.analysis.statistics import LEVEL
-from rlcb.analysis.text import counted, interval_text
+from rlcb.analysis.text import interval_text
+from rlcb.words import counted
 
 # What the scores are made from, for headings and sentences.
 TITLES = {

@@ -12,6 +12,7 @@ from rlcb.analysis.statistics import Array
 from rlcb.analysis.untrusted import parse_json, parse_lines, read_object
 from rlcb.errors import UsageError
 from rlcb.files import open_regular
+from rlcb.words import counted
 
 # The fields of a History, and the metrics in the log that they hold.
 FIELDS = {
@@ -148,7 +149,7 @@ def read_log(path: Path) -> tuple[Columns, list[str]]:
     except OSError as error:
         problems.append(f"{path.name} cannot be read: {error.strerror}" if os.path.lexists(path) else f"no {path.name}")
     if bad:
-        problems.append(f"{path.name}: {bad} unreadable line{'s' if bad > 1 else ''} ignored")
+        problems.append(f"{path.name}: {counted(bad, 'unreadable line')} ignored")
     return {name: np.concatenate(arrays) for name, arrays in parts.items()}, problems
 
 
@@ -171,7 +172,7 @@ def as_history(columns: Columns, problems: list[str], timed: bool = True) -> tup
     arrays = {field: columns.get(name, missing) for field, name in FIELDS.items()}
     known = (arrays["step"] >= 0) & ((arrays["time"] >= 0) | (not timed))
     if not known.all():
-        problems.append(f"{int((~known).sum())} updates without a step or a time ignored")
+        problems.append(f"{counted(int((~known).sum()), 'update')} without a step or a time ignored")
     arrays = {field: array[known] for field, array in arrays.items()}
     back = np.flatnonzero((np.diff(arrays["step"]) <= 0) | (np.diff(arrays["time"]) < 0))
     if len(back):

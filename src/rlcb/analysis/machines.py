@@ -7,6 +7,7 @@ from typing import Any
 
 from rlcb.analysis.untrusted import number, plain, whole_number
 from rlcb.config.registry import ALGORITHMS, EXECUTIONS
+from rlcb.words import counted
 
 _MOST_NODES = 6  # that are named
 
@@ -41,8 +42,8 @@ def machine_of(hardware: dict[str, Any]) -> str:
         return own_machine(hardware)
     named = [f"{node.host} {_cores_text(node.cores)}" for node in nodes[:_MOST_NODES]]
     more = len(nodes) - len(named)
-    total = f" and {more} more, {sum(node.cores for node in nodes)} cores in total" if more else ""
-    return f"{len(nodes)} node{'' if len(nodes) == 1 else 's'}: {', '.join(named)}{total}"
+    total = f" and {more} more, {counted(sum(node.cores for node in nodes), 'core')} in total" if more else ""
+    return f"{counted(len(nodes), 'node')}: {', '.join(named)}{total}"
 
 
 def own_machine(hardware: dict[str, Any]) -> str:
@@ -61,7 +62,7 @@ def gpus_of(hardware: dict[str, Any]) -> list[str]:
 
 
 def _cores_text(count: int) -> str:
-    return f"{count} core{'' if count == 1 else 's'}"
+    return counted(count, "core")
 
 
 def learners_of(algorithm: str, mode: str, hardware: dict[str, Any], config: dict[str, Any]) -> int | None:

@@ -12,6 +12,7 @@ from rlcb.analysis.statistics import Array, Curve, first_reaching, mean_curve, v
 from rlcb.analysis.untrusted import number
 
 THRESHOLD = 0.8  # of the way from an untrained policy to the best group's final reward
+HOURS = "hours"  # the form of a metric in hours, which is shown in a unit that fits
 _WINDOWS = 60  # stretches of time that speed is measured over
 _SMOOTHING = 100  # a hundredth of a run is averaged where single updates say little
 
@@ -22,7 +23,7 @@ class Metric:
 
     name: str
     title: str
-    form: str  # format specification of its values
+    form: str  # format specification of its values, or HOURS
     higher_is_better: bool = True
     paired: bool = False  # whether all pairs of groups are tested on it
 
@@ -47,9 +48,9 @@ METRICS = (
     Metric("core_seconds_per_million", "CPU time per M steps (s)", ",.0f", higher_is_better=False, paired=True),
     Metric("energy_per_million", "Energy per M steps (kJ)", ".3g", higher_is_better=False),
     Metric("env_steps", "Steps", ",.0f"),
-    Metric("duration_hours", "Duration (hours)", ".3g"),
+    Metric("duration_hours", "Duration", HOURS),
     Metric("steps_to_reward", "Steps to threshold", ",.0f", higher_is_better=False),
-    Metric("hours_to_reward", "Hours to threshold", ".3g", higher_is_better=False),
+    Metric("hours_to_reward", "Time to threshold", HOURS, higher_is_better=False),
     Metric("peak_memory_gb", "Peak memory (GB)", ".2f", higher_is_better=False),
     Metric("memory_per_worker_gb", "Memory per worker (GB)", ".2f", higher_is_better=False),
     Metric("peak_gpu_memory_gb", "Peak GPU memory (GB)", ".2f", higher_is_better=False),

@@ -121,16 +121,19 @@ def figure_time_shares(groups: Sequence[Group], title: str) -> "Figure":
     return figure
 
 
-def figure_evaluation(groups: Sequence[Group], title: str, colours: Colours | None = None) -> "Figure":
-    """Evaluated reward on training levels (filled) and unseen ones (hollow), with intervals."""
+def figure_evaluation(
+    groups: Sequence[Group], title: str, colours: Colours | None = None, levels: bool = True
+) -> "Figure":
+    """Evaluated reward with intervals: on training levels (filled) and unseen ones (hollow), where there are levels."""
     figure, axis = _bars(groups, title, extra=0.4 + 0.2 * len(groups))
     rows: tuple[tuple[float, str, str, dict[str, Any]], ...] = (
         (-0.16, "evaluation_train", "training levels", {"fmt": "o"}),
         (0.16, "evaluation_unseen", "unseen levels", {"fmt": "D", "markerfacecolor": "none"}),
     )
+    rows = rows if levels else ((0.0, "evaluation_train", "", {"fmt": "o"}),)
     colours = colours or _by_position(groups)
     for offset, metric, label, mark in rows:
-        side, text_offset = ("bottom", 7) if offset < 0 else ("top", -7)
+        side, text_offset = ("bottom", 7) if offset <= 0 else ("top", -7)
         text_look: dict[str, Any] = {"textcoords": "offset points", "ha": "center", "va": side, "fontsize": 9}
         for place, group in enumerate(groups):
             summary = group.metrics[metric]
@@ -138,7 +141,7 @@ def figure_evaluation(groups: Sequence[Group], title: str, colours: Colours | No
                 where, look = (summary.mean, place + offset), {"capsize": 4, "markersize": 7, **mark}
                 axis.errorbar(*where, xerr=_errors(summary), color=group_colour(colours[group.label]), **look)
                 axis.annotate(metric_text(group, metric), where, (0, text_offset), **text_look)
-        if any(group.metrics[metric].n for group in groups):
+        if label and any(group.metrics[metric].n for group in groups):
             axis.errorbar([], [], color=INK, markersize=7, label=label, **mark)
     axis.margins(x=0.12)
     axis.set_ylim(len(groups) - 0.4, -0.6)

@@ -16,8 +16,9 @@ from rlcb.analysis.recipe_records import EQUAL_TIME, Recipe, RecipeRanking
 from rlcb.analysis.records import ComparableSet, Group
 from rlcb.analysis.run import Run
 from rlcb.analysis.statistics import LEVEL, Array, holm, value_at, welch_over_strata
-from rlcb.analysis.text import counted, interval_text
+from rlcb.analysis.text import interval_text
 from rlcb.analysis.untrusted import plain
+from rlcb.words import counted
 
 BASE = "base"  # the name of the variant that others are described against
 _FEWEST = 2  # variants that make a ranking

@@ -186,9 +186,10 @@ class ComparableSet(Task):
 
     @property
     def reward_metric(self) -> str:
-        """The metric that rewards are judged by: evaluation on unseen levels if every run has one."""
-        complete = (group.metrics["evaluation_unseen"].n == len(group.runs) for group in self.measured)
-        return "evaluation_unseen" if self.measured and all(complete) else "final_reward"
+        """The metric that rewards are judged by: evaluation on unseen levels if every run of ours has one."""
+        own = [group for group in self.measured if not group.external]
+        complete = (group.metrics["evaluation_unseen"].n == len(group.runs) for group in own)
+        return "evaluation_unseen" if own and all(complete) else "final_reward"
 
     def pair(self, metric: str, one: str, other: str) -> Pair | None:
         """The pair of two groups on a metric, in whichever order it was made."""

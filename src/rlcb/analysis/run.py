@@ -15,6 +15,7 @@ from rlcb.analysis.history import WINDOW, History
 from rlcb.analysis.machines import cores_used, machine_of, nodes_of, own_machine
 from rlcb.analysis.untrusted import number, plain, section, whole_number
 from rlcb.disturbance.verdict import Disturbance
+from rlcb.words import counted
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -129,7 +130,7 @@ class Run:
         """The same with the number of workers of a parallel run."""
         if self.external:
             return self.external.label
-        workers = f" ({self.num_workers} workers)" if self.mode == "parallel" else ""
+        workers = f" ({counted(self.num_workers, 'worker')})" if self.mode == "parallel" else ""
         return with_variant(f"{self.algorithm.upper()} {self.mode.capitalize()}{workers}", self.variant)
 
     @property
@@ -143,7 +144,7 @@ class Run:
         hours, steps = number(training.get("duration_hours")), number(training.get("total_timesteps"))
         budget = "unknown budget" if steps is None else f"{steps:,.0f} steps"
         if hours:
-            budget = f"{hours:g} hour{'' if hours == 1 else 's'}" if hours >= 0.1 else f"{3600 * hours:.3g} seconds"
+            budget = _exact_time(hours)
         return Task(self.game, levels, budget, machine_of(self.hardware), self.status != "unfinished")
 
     @property
@@ -183,6 +184,13 @@ class Run:
         """What the network computed in: fp32, which is also what it was before there was a choice, or bf16."""
         used = plain(self.hardware.get("precision")) or plain(section(self.config, "hardware").get("precision"))
         return used or "fp32"
+
+
+def _exact_time(hours: float) -> str:
+    """A time with all its digits, because runs of different budgets are not compared: 1 hour, 15 minutes."""
+    if hours >= 1:
+        return counted(hours, "hour")
+    return counted(60 * hours, "minute") if 60 * hours >= 1 else counted(3600 * hours, "second")
 
 
 def with_variant(name: str, variant: str) -> str:

@@ -12,6 +12,7 @@ from rlcb.analysis.load import config_of, identity_of, places_of, variant_of
 from rlcb.analysis.run import FINAL_UPDATES
 from rlcb.analysis.untrusted import env_names, number, plain, read_object, read_tail, section, whole_number
 from rlcb.errors import UsageError
+from rlcb.words import counted, short_time
 
 STATES = ("running", "failed", "dead", "unknown", "interrupted", "waiting", "finished")  # by how much they matter
 _LOG_BYTES = 64 * 2**10  # read from the end of a log or of the events
@@ -193,17 +194,8 @@ def _doing(events: list[dict[str, Any]], quiet: float | None, patience: float) -
         return "starting, no update yet"
     since = max((index for index, event in enumerate(events) if event.get("event") == "resumed"), default=-1) + 1
     sizes = [event for event in events[since:] if event.get("event") == "regrouped"]
-    fewer = [f"with {whole_number(sizes[-1].get('workers'))} workers"] if sizes else []
+    fewer = [f"with {counted(whole_number(sizes[-1].get('workers')) or 0, 'worker')}"] if sizes else []
     losses = [event for event in events[since:] if event.get("event") == "worker_lost"]
     lost = plain(losses[-1].get("worker")) if losses else ""
     waits = f", {lost} was lost" if lost and events[-1] is losses[-1] else ""
     return "; ".join([*([f"no update for {short_time(quiet)}{waits}"] if quiet > patience else []), *fewer])
-
-
-def short_time(seconds: float) -> str:
-    """A time for people, to two or three digits: 12 s, 5 min, 3.2 h, 4 d."""
-    if seconds < 99.5:
-        return f"{seconds:.0f} s"
-    if seconds < 99.5 * 60:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.1f} h" if seconds < 48 * 3600 else f"{seconds / 86400:.0f} d"

@@ -2,16 +2,18 @@
 
 from collections.abc import Sequence
 
-from rlcb.analysis.best import lead_text, left_out, listed, ranked, why_untested
-from rlcb.analysis.metrics import METRIC, NEEDS_ONE_MEASURE
+from rlcb.analysis.best import lead_text, listed, standing, why_untested
+from rlcb.analysis.metrics import HOURS, METRIC, NEEDS_ONE_MEASURE
 from rlcb.analysis.records import ComparableSet, Excluded, Group, MachineTable, Pair, Speedup
 from rlcb.analysis.statistics import Interval
 from rlcb.analysis.unjudged import doubt, notes_on_speed, speed_mark, why_not_judged
 from rlcb.analysis.untrusted import plain
 from rlcb.analysis.work import unequal_work, work_differences
+from rlcb.words import counted, span_text
 
 _ENOUGH_SEEDS = 5
 _MOST_REASONS = 3  # that are named
+_WITHOUT_LEVELS = {"evaluation_train": "Evaluation", "evaluation_train_length": "Evaluated length"}
 NO_WINNER = (
     "No winner: differences in speed or memory may be due to the machines, so nothing is tested across them. "
     "Speed-up is relative to sequential runs on the same machine; for a cluster, on the machine that started the run."
@@ -24,13 +26,15 @@ MEASURES = {
 
 
 def number_text(value: float | None, form: str) -> str:
-    """A number in the given format, n/a where there is none."""
-    return "n/a" if value is None else format(value, form)
+    """A number in the given format, hours in a unit that fits; n/a where there is none."""
+    if value is None:
+        return "n/a"
+    return span_text(3600 * value) if form == HOURS else format(value, form)
 
 
 def interval_text(interval: Interval | None, form: str) -> str:
     """An interval in brackets, n/a where there is none."""
-    return f"[{interval[0]:{form}}, {interval[1]:{form}}]" if interval else "n/a"
+    return f"[{number_text(interval[0], form)}, {number_text(interval[1], form)}]" if interval else "n/a"
 
 
 def metric_text(group: Group, metric: str) -> str:
@@ -60,7 +64,7 @@ def interval_source(group: Group, metric: str) -> str:
 def mean_and_deviation(group: Group, metric: str) -> str:
     """A group's mean ± standard deviation over seeds, and how many seeds have a value if not all do."""
     deviation, some = group.metrics[metric].std, known_seeds(group, metric)
-    spread = "" if deviation is None else f" ± {deviation:{METRIC[metric].form}}"
+    spread = "" if deviation is None else f" ± {number_text(deviation, METRIC[metric].form)}"
     return _marked(f"{metric_text(group, metric)}{spread} {some}".rstrip(), group, metric)
 
 
@@ -104,19 +108,14 @@ def p_text(p: float | None) -> str:
     return "< 0.0001" if p is not None and p < 1e-4 else number_text(p, ".4f")
 
 
-def counted(count: float, noun: str) -> str:
-    """A number with its noun, which gets an s unless the number is one."""
-    return f"{count:g} {noun}{'' if count == 1 else 's'}"
-
-
 def sentence(text: str) -> str:
     """A phrase as a sentence."""
     return f"{text[:1].upper()}{text[1:]}."
 
 
 def metric_title(one: ComparableSet, metric: str) -> str:
-    """The title of a metric in a set's tables; memory is named with its measure: Peak memory (GB, PSS)."""
-    title = METRIC[metric].title
+    """The title of a metric in a set's tables: memory with its measure, evaluations with levels where there are any."""
+    title = METRIC[metric].title if one.levels else _WITHOUT_LEVELS.get(metric, METRIC[metric].title)
     known = metric in NEEDS_ONE_MEASURE and one.memory_measure in MEASURES and one.memory_measure
     return f"{title[:-1]}, {known})" if known else title
 
@@ -156,8 +155,8 @@ def verdict_overall(main: str, excluded: Sequence[Excluded], across: Sequence[Ma
     return f"{main} {others}; the reasons are listed below.{shown}"
 
 
-def verdict_on(one: ComparableSet) -> str:
-    """What a set shows, in two to four sentences."""
+def verdict_on(one: ComparableSet, external: bool = False) -> str:
+    """What a set shows, in two to four sentences; `external`: other programs' runs are shown beside it."""
     groups, reward = one.measured, one.reward_metric
     if not groups:
         return f"{one.title}: all runs failed, so there is nothing to compare."
@@ -167,9 +166,8 @@ def verdict_on(one: ComparableSet) -> str:
     sentences = [f"{one.title}: {many}."]
     if len(groups) == 1:
         alone = [f"{METRIC[name].title} {mean_and_interval(groups[0], name)}" for name in (reward, "average_fps")]
-        sentences.append(
-            f"{groups[0].label} is the only group, so there is nothing to compare it with: {', '.join(alone)}."
-        )
+        why = "only group of our own runs" if external else "only group, so there is nothing to compare it with"
+        sentences.append(f"{groups[0].label} is the {why}: {', '.join(alone)}.")
     else:
         sentences += [_on_speed(one, groups), _on_metric(one, groups, reward)]
     sentences += [_on_speedup(group) for group in groups if group.speedup and group.speedup.machine]
@@ -182,7 +180,7 @@ def _on_speedup(group: Group) -> str:
     found = group.speedup
     assert found
     per_core = f", {100 * found.efficiency:.0f} % per core" if found.efficiency is not None else ""
-    cores = f" ({found.cores} cores against {found.baseline_cores}{per_core})" if per_core else ""
+    cores = f" ({counted(found.cores or 0, 'core')} against {found.baseline_cores}{per_core})" if per_core else ""
     unlike = f"; not the same work: {found.unequal_work}" if found.unequal_work else ""
     return f"{group.label} is {found.value:.2f} times as fast as {found.over}{cores}{unlike}."
 
@@ -200,16 +198,16 @@ def _on_speed(one: ComparableSet, groups: Sequence[Group]) -> str:
 
 def _on_metric(one: ComparableSet, groups: Sequence[Group], metric: str) -> str:
     """Which group has the best mean of a metric, and over which others its lead is established."""
-    title, known, missing = METRIC[metric].title, ranked(groups, metric), left_out(groups, metric)
-    without = f" Not ranked: {missing}." if missing else ""
-    if len(known) < 2:
-        return f"{title}: too few groups have a value{' for all their seeds' if missing else ''}.{without}"
-    best, others = known[0], known[1:]
+    title, order = METRIC[metric].title, standing(one, metric, groups)
+    without = f" Not ranked: {order.missing}." if order.missing else ""
+    best, others = order.best, order.others
+    if not best or not others:
+        return f"{title}: too few groups have a value{' for all their seeds' if order.missing else ''}.{without}"
     pair = one.pair(metric, best.label, others[0].label)
     if len(others) == 1 and pair:
         return f"{title}: {_on_two(best, others[0], pair)}.{without}"
     found = f"{title}: {best.label} has the highest mean ({mean_and_interval(best, metric)})"
-    return f"{found}; {lead_text(one, metric, best, others)}.{without}"
+    return f"{found}; {lead_text(order, metric)}.{without}"
 
 
 def _on_two(best: Group, other: Group, pair: Pair) -> str:
@@ -258,11 +256,11 @@ def notes_on(one: ComparableSet) -> tuple[str, ...]:
     for group in one.groups:
         notes += [f"{group.label}: {run.name} (seed {run.seed}) failed: {run.reason}" for run in group.failed]
         if not group.valid:
-            notes.append(f"{group.label}: invalid, {len(group.failed)} seeds failed")
+            notes.append(f"{group.label}: invalid, {counted(len(group.failed), 'seed')} failed")
         unknown = group.metrics["final_reward"].missing
         if unknown:
             few = "finished fewer than 100 episodes, so they have no reward (a mean of 100 episodes)"
-            notes.append(f"{group.label}: {unknown} of {len(group.runs)} runs {few}")
+            notes.append(f"{group.label}: {unknown} of {counted(len(group.runs), 'run')} {few}")
     unlike = unequal_work([(group.label, group.runs[0]) for group in one.measured])
     notes += [f"not the same work: {difference}" for difference in unlike]
     for found in (group.speedup for group in one.measured):

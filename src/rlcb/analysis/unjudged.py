@@ -8,6 +8,7 @@ from rlcb.analysis.records import ComparableSet, Group
 from rlcb.analysis.run import Run
 from rlcb.analysis.suites import is_suite
 from rlcb.analysis.untrusted import section
+from rlcb.words import counted
 
 _MOST_NAMED = 3  # groups, runs and commands
 _SUITE_LEVELS = 3  # a suite's runs lie in GAME/ALGORITHM_MODE/seed_N
@@ -103,7 +104,7 @@ def notes_on_speed(one: ComparableSet) -> list[str]:
             fate = "speed and values derived from it are not judged"
             if len(group.disturbed) < len(group.runs):
                 fate = "excluded from speed and values derived from it"
-            counts = f"{len(group.disturbed)} of {len(group.runs)} runs disturbed by other programs"
+            counts = f"{len(group.disturbed)} of {counted(len(group.runs), 'run')} disturbed by other programs"
             if section(group.runs[0].config, "training").get("duration_hours"):
                 fate += "; a timed run that is disturbed makes fewer steps, so its rewards are lower as well"
             notes.append(f"(disturbed): {group.label}, {counts} ({figures}): {fate}; {_repeat(group.disturbed)}")
@@ -118,9 +119,9 @@ def _implausible(group: Group, one: ComparableSet) -> str:
     assert found is not None
     assert found.efficiency is not None
     base = next((other for other in one.groups if other.label == found.baseline and not found.machine), None)
-    counted = [run for run in base.runs if not run.disturbed] if base else []
-    quiet = bool(counted) and all(run.disturbance.disturbed is False for run in counted)
-    cause = f"{found.over} was not disturbed, so it uses its {found.baseline_cores} cores poorly"
+    calm = [run for run in base.runs if not run.disturbed] if base else []
+    quiet = bool(calm) and all(run.disturbance.disturbed is False for run in calm)
+    cause = f"{found.over} was not disturbed, so it uses its {counted(found.baseline_cores or 0, 'core')} poorly"
     unknown = f"either {found.over} uses its cores poorly or an unrecorded disturbance slowed it down"
     return (
         f"{group.label}: {100 * found.efficiency:.0f} % per core is more than its cores explain: "

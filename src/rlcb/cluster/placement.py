@@ -4,6 +4,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 from rlcb.cluster.address import Address
+from rlcb.words import counted
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ class Need:
     memory: int  # bytes
 
     def __str__(self) -> str:
-        cores = "all cores" if self.cores is None else f"{self.cores} core{'' if self.cores == 1 else 's'}"
+        cores = "all cores" if self.cores is None else counted(self.cores, "core")
         return f"{cores}{', a GPU' if self.gpus else ''} and {self.memory / 2**30:.1f} GB of memory"
 
     def on(self, node: "Node") -> "Need":
@@ -76,8 +77,8 @@ class Node:
     memory: float  # bytes
 
     def __str__(self) -> str:
-        cores = f"{self.cores:g} core{'' if self.cores == 1 else 's'}"
-        gpus = f", {self.gpus:g} GPU{'' if self.gpus == 1 else 's'}" if self.gpus else ""
+        cores = counted(self.cores, "core")
+        gpus = f", {counted(self.gpus, 'GPU')}" if self.gpus else ""
         return f"{self.name}: {cores}{gpus}, {self.memory / 2**30:.1f} GB of memory"
 
     def has(self, need: Need) -> bool:

@@ -6,6 +6,7 @@ from typing import Any
 from rlcb.config.registry import ALGORITHMS
 from rlcb.config.schema import Config
 from rlcb.errors import UsageError
+from rlcb.words import counted
 
 Given = Mapping[str, tuple[str, Any]]  # key → where it was given, as a message names it, and its value
 _MOST_STEPS = 2**26  # of a rollout
@@ -46,7 +47,8 @@ def divided_evenly(config: Config, source: Sources) -> Config:
         if total % workers:
             below, above = total - total % workers, total + workers - total % workers
             near = f"{below} or {above} would work" if below else f"{above} would work"
-            raise source.error("num_workers", f"{workers} workers cannot share {total} environments evenly; {near}")
+            problem = f"{counted(workers, 'worker')} cannot share {counted(total, 'environment')} evenly"
+            raise source.error("num_workers", f"{problem}; {near}")
         each = total // workers
     elif "num_envs" in source and total != workers * each:
         product = f"{workers} × {each} is {workers * each}"
@@ -57,7 +59,7 @@ def divided_evenly(config: Config, source: Sources) -> Config:
     wanted, shared = config.minibatch_size, config.parallel_execution.shares_minibatches
     if shared and config.rollout_size % wanted == 0 and wanted % workers:
         near = _nearest(config.rollout_size, workers * max(wanted // workers, 1), unit=workers)
-        problem = f"{wanted} cannot be divided evenly among {workers} workers; nearest valid: {near}"
+        problem = f"{wanted} cannot be divided evenly among {counted(workers, 'worker')}; nearest valid: {near}"
         raise source.error("batch_size", problem)
     return config
 
@@ -74,16 +76,19 @@ def division_note(config: Config, overrides: Given) -> str | None:
     """What a number of workers, or the share of each, makes of the environments; None unless one was given alone."""
     flag, wanted = overrides.get("num_workers", ("", None))
     workers, each, total = config.parallel.num_workers, config.parallel.num_envs_per_worker, config.env.num_envs
-    noun = ALGORITHMS[config.algorithm].worker
+    noun, environments = ALGORITHMS[config.algorithm].worker, counted(total, "environment")
+    in_total = f"{environments} in total"
     if wanted is None and gives_share(overrides):
-        return f"{overrides['num_envs_per_worker'][0]} {each}: {workers} {noun}s, {total} environments in total"
+        assert isinstance(workers, int), "auto goes with a total alone"
+        return f"{overrides['num_envs_per_worker'][0]} {each}: {counted(workers, noun)}, {in_total}"
     if not isinstance(wanted, int) or gives_share(overrides):
         return None
     if wanted == workers:
-        return f"{flag} {wanted}: {total} environments in total, {each} per {noun}"
+        return f"{flag} {wanted}: {in_total}, {each} per {noun}"
     shared = f"minibatches of {config.minibatch_size}"
-    what = f"{total} environments" + (f" and {shared}" if config.parallel_execution.shares_minibatches else "")
-    return f"{flag} {wanted}: {what} do not divide evenly among {wanted} {noun}s; using {workers} × {each} environments"
+    what = environments + (f" and {shared}" if config.parallel_execution.shares_minibatches else "")
+    using = f"{workers} × {counted(each or 1, 'environment')}"
+    return f"{flag} {wanted}: {what} do not divide evenly among {counted(wanted, noun)}; using {using}"
 
 
 def _check_learners(config: Config, actors: int, source: Sources) -> None:
@@ -91,10 +96,12 @@ def _check_learners(config: Config, actors: int, source: Sources) -> None:
     parallel, unrolls = config.parallel, config.minibatch_items
     if unrolls and parallel.num_learners and unrolls % parallel.num_learners:
         near = _nearest(unrolls, min(parallel.num_learners, unrolls))
-        problem = f"{parallel.num_learners} learners cannot share the {unrolls} environments of a minibatch evenly"
+        learners, environments = counted(parallel.num_learners, "learner"), counted(unrolls, "environment")
+        problem = f"{learners} cannot share the {environments} of a minibatch evenly"
         raise source.error("num_learners", f"{problem}; valid: {near}")
     if parallel.num_slots is not None and parallel.num_slots < actors:
-        problem = f"{parallel.num_slots} slots cannot hold the rollouts of {actors} actors that one update needs"
+        slots, rollouts = counted(parallel.num_slots, "slot"), f"the rollouts of {counted(actors, 'actor')}"
+        problem = f"{slots} cannot hold {rollouts} that one update needs"
         raise source.error("num_slots", f"{problem}; must be at least {actors}")
 
 

@@ -13,6 +13,7 @@ from rlcb.envs.families import foreseen_spec
 from rlcb.envs.own_code import module_of
 from rlcb.errors import WorkersLost
 from rlcb.hardware import resolve_device, usable_cpus
+from rlcb.words import counted
 
 FEW_CORES = 2  # so few that actors and learners must share them
 
@@ -104,7 +105,9 @@ def _with_room(config: Config, wanted: int, pool: ClusterPool) -> int:
         return wanted
     size = largest_division(config, room)
     if size < least:
-        raise WorkersLost(f"the cluster has room for {room} workers, enough for a group of {size}, not {least}")
+        raise WorkersLost(
+            f"the cluster has room for {counted(room, 'worker')}, enough for a group of {size}, not {least}"
+        )
     return size
 
 
@@ -117,12 +120,13 @@ def decided(config: Config, pool: ClusterPool | None = None) -> Config:
         others = pool.others() if config.parallel_execution.has_learners else 0
         cores = others or pool.cores() or 1
         workers = largest_division(config, most_actors(config, cores, beside_learner=not others))
-        say(f"The cluster has {pool.cores()} cores: {workers} {ALGORITHMS[config.algorithm].worker}s")
+        has = counted(pool.cores() or 0, "core")
+        say(f"The cluster has {has}: {counted(workers, ALGORITHMS[config.algorithm].worker)}")
         config = divided(config, Division(workers))
     if workers == "auto":
         cores = usable_cpus()
         division = computed_division(config, cores)
-        say(f"Chosen for {cores} core{'s' if cores > 1 else ''}: {division.words(config, cores)}")
+        say(f"Chosen for {counted(cores, 'core')}: {division.words(config, cores)}")
         return divided(config, division)
     if not config.parallel_execution.has_learners or config.parallel.num_learners:
         return config
@@ -147,17 +151,13 @@ class Division:
 
     def words(self, config: Config, cores: int) -> str:
         """For people: '4 actors, 8 learners × 1 thread'."""
-        workers = _counted(self.workers, ALGORITHMS[config.algorithm].worker)
+        workers = counted(self.workers, ALGORITHMS[config.algorithm].worker)
         if config.hardware.device == "cuda":
             return f"{workers}, 1 learner on the GPU"
-        learners = f", {_counted(self.learners, 'learner')}" if self.learners else ""
+        learners = f", {counted(self.learners, 'learner')}" if self.learners else ""
         share = threads_each(self.workers, self.learners, cores)
         threads = min(config.hardware.num_threads or _own_threads(config, "cpu", share), share)
-        return f"{workers}{learners} × {_counted(threads, 'thread')}"
-
-
-def _counted(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
+        return f"{workers}{learners} × {counted(threads, 'thread')}"
 
 
 def computed_division(config: Config, cores: int) -> Division:
@@ -191,7 +191,7 @@ def fewer_workers_note(config: Config, overrides: Given) -> str | None:
         return None
     flag = overrides["num_envs_per_worker"][0]
     return (
-        f"{flag} is per {noun}: for the {_counted(usual, noun)} that suit {cores} cores, add --num-{noun}s {usual} "
+        f"{flag} is per {noun}: for the {counted(usual, noun)} that suit {cores} cores, add --num-{noun}s {usual} "
         f"({usual} × {each} = {usual * each} environments)"
     )
 

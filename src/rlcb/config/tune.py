@@ -18,6 +18,7 @@ from rlcb.envs.own_code import permitted_flags
 from rlcb.errors import ResourceError
 from rlcb.files import read_regular, refuse_to_replace, write_whole
 from rlcb.hardware import usable_cpus
+from rlcb.words import counted
 
 _LARGEST_LOG = 16 * 2**20  # bytes of a trial's log
 _WORTH_IT = 1.05  # a change that costs memory or alters learning must gain at least this much
@@ -90,7 +91,7 @@ def fastest_division(config: Config, updates: int, accept_disturbed: bool) -> tu
     cores = usable_cpus()
     # The actors' first rollouts arrive all at once: the lasting speed shows a few updates later.
     updates = 3 * updates if config.parallel_execution.has_learners else updates
-    say(f"Measuring on {cores} cores ({config.env.num_envs} environments in total):")
+    say(f"Measuring on {counted(cores, 'core')} ({counted(config.env.num_envs, 'environment')} in total):")
     speeds: dict[Division, float] = {}
     for division in divisions(config, cores):
         speeds[division] = measure(config, division, updates, accept_disturbed)

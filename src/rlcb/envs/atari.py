@@ -10,6 +10,7 @@ from rlcb.envs import state_trial
 from rlcb.envs.base import EnvSettings, EnvSpec, Step
 from rlcb.envs.families import INSTALL_ATARI, repeat_probability
 from rlcb.errors import CheckpointUnusable, ResourceError
+from rlcb.words import counted
 
 try:
     import ale_py
@@ -54,7 +55,9 @@ class AtariEnv:
     def set_state(self, states: list[bytes]) -> None:
         """Restore states of the same game."""
         if len(states) != self.num_envs:
-            raise CheckpointUnusable(f"the checkpoint holds {len(states)} environments, this run has {self.num_envs}")
+            raise CheckpointUnusable(
+                f"the checkpoint holds {counted(len(states), 'environment')}, this run has {self.num_envs}"
+            )
         for index, (game, state) in enumerate(zip(self._games, states, strict=True)):
             try:
                 game.set_state(state)

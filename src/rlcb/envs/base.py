@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlcb.errors import Diverged
+from rlcb.words import counted
 
 # Of all copies: integers [B], or vectors of floats [B, D] that the environment clips to its bounds.
 Actions = NDArray[np.int64] | NDArray[np.float32]
@@ -58,7 +59,11 @@ class EnvSpec:
     @property
     def action_words(self) -> str:
         """The actions in words."""
-        return f"actions of {self.num_actions} numbers" if self.continuous else f"{self.num_actions} actions"
+        return (
+            f"actions of {counted(self.num_actions, 'number')}"
+            if self.continuous
+            else counted(self.num_actions, "action")
+        )
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from rlcb.envs.base import Actions, EnvSettings, EnvSpec, Step
 from rlcb.envs.own_code import described
 from rlcb.envs.registered import unknown_in_worker
 from rlcb.errors import CheckpointUnusable, UsageError
+from rlcb.words import counted
 
 _TRIAL_STEPS = 50
 
@@ -80,7 +81,9 @@ class GymnasiumEnv:
     def set_state(self, states: list[bytes]) -> None:
         """Replay each copy's episode up to where it was."""
         if len(states) != self.num_envs:
-            raise CheckpointUnusable(f"the checkpoint has {len(states)} environments, but this run has {self.num_envs}")
+            raise CheckpointUnusable(
+                f"the checkpoint has {counted(len(states), 'environment')}, but this run has {self.num_envs}"
+            )
         for index, state in enumerate(states):
             fields = json.loads(state)
             self._identity[index] = fields["identity"]

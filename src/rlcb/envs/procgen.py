@@ -12,6 +12,7 @@ from rlcb.envs import state_trial
 from rlcb.envs.base import EnvSettings, EnvSpec, Step
 from rlcb.envs.families import find
 from rlcb.errors import CheckpointUnusable, ResourceError
+from rlcb.words import counted
 
 APT = "apt-get update && apt-get install -y libgl1 libglib2.0-0 (as root)"
 
@@ -65,7 +66,9 @@ class ProcgenEnv:
     def set_state(self, states: list[bytes]) -> None:
         """Restore states of the same game."""
         if len(states) != self.num_envs:
-            raise CheckpointUnusable(f"the checkpoint has {len(states)} environments, but this run has {self.num_envs}")
+            raise CheckpointUnusable(
+                f"the checkpoint has {counted(len(states), 'environment')}, but this run has {self.num_envs}"
+            )
         self._env.callmethod("set_state", states)
 
     def close(self) -> None:

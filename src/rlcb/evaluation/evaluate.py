@@ -16,6 +16,7 @@ from rlcb.hardware import cuda_problem, describe_gpus, prepare_process, resolve_
 from rlcb.run.gpu_failures import gpu_failures
 from rlcb.run.own_failures import TRACEBACK, own_failures, write_traceback
 from rlcb.signals import StopRequest
+from rlcb.words import counted
 
 if TYPE_CHECKING:  # `--help` need not wait for these, and the number of threads is set before torch is imported
     from rlcb.config.environment import EnvConfig
@@ -66,7 +67,8 @@ def _evaluate(request: Request, stop: StopRequest, titled: bool) -> "Evaluated":
     stop.install()
     _check_request(request)
     if request.num_threads and request.num_threads > usable_cpus():
-        note(f"--num-threads {request.num_threads}: more than the {usable_cpus()} usable cores; fewer would be faster")
+        cores = counted(usable_cpus(), "usable core")
+        note(f"--num-threads {request.num_threads}: more than the {cores}; fewer would be faster")
     threads = prepare_process(request.num_threads)
     import torch
 
@@ -124,7 +126,8 @@ def _check_request(request: Request) -> None:
     """Raise an error for what would fail only after all episodes were played."""
     if request.num_envs is not None and request.num_envs > request.num_episodes:
         raise UsageError(
-            f"--num-envs {request.num_envs}: more than the {request.num_episodes} episodes; at most one per episode"
+            f"--num-envs {request.num_envs}: more than the {counted(request.num_episodes, 'episode')}; "
+            "at most one per episode"
         )
     if request.video:
         from rlcb.evaluation.video import check_encoder

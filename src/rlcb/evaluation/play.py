@@ -193,7 +193,7 @@ class Evaluator:
         for gap in self._gaps:
             if self.request.levels == "both" and [gap["env"], gap["policy"]] == [env.name, self.request.policy]:
                 interval, found = interval_text(gap["ci95"], ".2f"), float(gap["gap"])
-                say(f"Generalization Gap (train - unseen): {gap['gap']:.2f} (95% interval {interval})")
+                say(f"Generalisation Gap (train - unseen): {gap['gap']:.2f} (95% interval {interval})")
         if not self.results:
             say("Interrupted before any episode finished; nothing was written")
         elif self.file.problem is None:

@@ -17,6 +17,7 @@ from rlcb.execution.messages import Assignment, Go, Started, Waiting, WorkerSetu
 from rlcb.execution.supervisor import Job, Supervisor, poll
 from rlcb.files import TEMPORARY, sweep
 from rlcb.run.state import RunState, Start, UpdateReport
+from rlcb.words import counted
 
 _WAIT_FOR_NEW = 0.25  # of worker_timeout: how long those who are there wait for new ones, on a cluster
 
@@ -149,7 +150,7 @@ class DataParallel:
         workers, least = sorted(self._waiting, key=lambda worker: worker.index), self.config.parallel.min_workers
         size = self._fitting(len(workers))
         if size < least:
-            story = f"there is room for {len(workers)} workers, which allows a group of {size}"
+            story = f"there is room for {counted(len(workers), 'worker')}, which allows a group of {size}"
             self._give_up(f"{story}, and min_workers is {least}")
         if size != self._size:
             self.recorder.note_size(self._size, size)

@@ -16,6 +16,7 @@ from rlcb.files import write_whole
 from rlcb.learner import Learner, Update
 from rlcb.rollout import Rollout
 from rlcb.run.state import Progress, UpdateReport
+from rlcb.words import counted
 
 _STEPS_TO_REPEAT = 4096  # environment steps that a lost worker may cost: keeping the state takes time too
 MAX_BAD_UPDATES = 3  # updates in a row with optimizer steps skipped as not finite; one more ends the run
@@ -113,7 +114,7 @@ def finish_update(learner: Learner, progress: Progress, update: Update, dumps: P
     torch.save(dict(vars(update.bad_batch)), content)
     write_whole(dump, content.getvalue())
     raise Diverged(
-        f"diverged: gradients were not finite in {progress.bad_updates_in_a_row} updates in a row; "
+        f"diverged: gradients were not finite in {counted(progress.bad_updates_in_a_row, 'update')} in a row; "
         f"the last batch is in {dump}, {kept}"
     )
 

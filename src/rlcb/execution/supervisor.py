@@ -24,6 +24,7 @@ from rlcb.run.ending import resume_flag
 from rlcb.run.recorder import Recorder
 from rlcb.run.state import RunState
 from rlcb.signals import StopRequest
+from rlcb.words import counted
 
 STARTUP_SECONDS = 300.0  # importing torch on a crowded machine takes long; hanging there is not told from slowness
 PER_WORKER, IN_ALL = 3, 10  # deaths that are forgiven: of one worker, of all together
@@ -123,7 +124,9 @@ class Supervisor:
         self.ready.add(worker)
         self.idle.add(worker)
         if message.num_envs:
-            self.recorder.console.line(f"{worker.name.capitalize()} started with {message.num_envs} environments")
+            self.recorder.console.line(
+                f"{worker.name.capitalize()} started with {counted(message.num_envs, 'environment')}"
+            )
 
     @property
     def all_ready(self) -> bool:

@@ -19,6 +19,7 @@ from rlcb.errors import ResourceError, UsageError
 from rlcb.hardware import prepare_process
 from rlcb.limits.cache import find, key_of, store
 from rlcb.limits.formula import Limit, limit_of, over_rounds
+from rlcb.words import counted
 
 ROUNDS, SECONDS = 3, 1.0  # of `rlcb limits`: how often every part is measured, and for how long each time
 _TIMEOUT = 600.0  # seconds in total, beyond which something hangs
@@ -68,10 +69,10 @@ def show_limits(config: Config, mode: str, rounds: int, seconds: float, accept_d
 def _words(config: Config, plan: Plan, mode: str) -> str:
     """The run that is measured, in words."""
     noun = ALGORITHMS[config.algorithm].worker if mode == "parallel" else "process"
-    learners = f", {plan.num_learners} learners" if plan.num_learners else ""
-    plural = "" if plan.num_workers == 1 else "es" if noun == "process" else "s"
-    processes = f"{plan.num_workers} {noun}{plural}{learners} × {plan.threads} thread{'' if plan.threads == 1 else 's'}"
-    return f"{config.algorithm.upper()} {mode} on {config.env.name} ({processes}, {config.env.num_envs} environments)"
+    learners = f", {counted(plan.num_learners, 'learner')}" if plan.num_learners else ""
+    processes = f"{counted(plan.num_workers, noun)}{learners} × {counted(plan.threads, 'thread')}"
+    environments = counted(config.env.num_envs, "environment")
+    return f"{config.algorithm.upper()} {mode} on {config.env.name} ({processes}, {environments})"
 
 
 def _measured(

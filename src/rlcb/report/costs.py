@@ -18,7 +18,7 @@ def cost_blocks(one: ComparableSet) -> Iterator[Block]:
         return
     columns: Columns = {METRIC[name].title: name for name in known}
     caption = "CPU time: core-seconds that the run used per million steps"
-    caption += ", GPU time not included." if any(group.device != "cpu" for group in one.groups) else "."
+    caption += ", GPU time not included." if any(group.device == "cuda" for group in one.groups) else "."
     if "energy_per_million" in known:
         caption += " Energy: of the machine’s processors, including everything else that ran on them."
     elif reason := energy_unknown(one):

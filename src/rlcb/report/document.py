@@ -22,6 +22,7 @@ from rlcb.analysis.text import (
     number_text,
     untested_text,
 )
+from rlcb.words import counted, few_hours, span_text
 
 _MARKUP = re.compile(r"([\\`*_\[\]|~])")  # characters that are markup wherever they stand in Markdown
 _LINE_START = re.compile(r"^(\s*)(#|[-+=]|\d+[.)])")  # what begins a heading or a list
@@ -151,7 +152,14 @@ def render(template: str, **values: Any) -> str:
     )
     templates.filters |= {"number": number_text, "interval": interval_text, "mean_and_deviation": mean_and_deviation}
     templates.filters |= {"untested": untested_text, "energy_unknown": energy_unknown}
-    templates.filters |= {"efficiency": efficiency_text, "metric_title": metric_title, "setting": setting_text}
+    templates.filters |= {
+        "efficiency": efficiency_text,
+        "metric_title": metric_title,
+        "setting": setting_text,
+        "counted": counted,
+        "few_hours": few_hours,
+        "span": span_text,
+    }
     templates.filters |= {"inline": _inline, "line": _line, "fenced": _fenced, "summary": _summary}
     templates.filters |= {"asset": lambda name: Markup(PackageLoader("rlcb.report").get_source(templates, name)[0])}
     templates.filters |= {"script_hash": _script_hash, "values": _values}

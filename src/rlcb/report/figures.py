@@ -86,14 +86,18 @@ class SetPictures:
             yield self._picture("time", figure, f"Where the time goes. {values}", caption)
 
     def evaluation(self) -> Iterator[Picture]:
-        """Evaluated rewards on training levels and on unseen ones."""
+        """Evaluated rewards, on training levels and on unseen ones where there are levels."""
         names = ("evaluation_train", "evaluation_unseen")
         groups = [group for group in self._drawn if any(group.metrics[name].n for name in names)]
         if groups:
-            figure = plots.figure_evaluation(groups, f"{self.one.env}: evaluation after training", self.colours)
-            caption = "Filled: training levels; hollow: levels never seen in training. The distance "
-            caption += f"between them is the generalisation gap.{_published_gap(self.one)}"
-            alt = f"Evaluated reward on unseen levels: {_values(groups, names[1])}"
+            title = f"{self.one.env}: evaluation after training"
+            figure = plots.figure_evaluation(groups, title, self.colours, levels=bool(self.one.levels))
+            caption = "Episodes that the trained policies played after training."
+            alt = f"Evaluated reward: {_values(groups, names[0])}"
+            if self.one.levels:
+                caption = "Filled: training levels; hollow: levels never seen in training. The distance "
+                caption += f"between them is the generalisation gap.{_published_gap(self.one)}"
+                alt = f"Evaluated reward on unseen levels: {_values(groups, names[1])}"
             yield self._picture("evaluation", figure, alt, caption)
 
     @property

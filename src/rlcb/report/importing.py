@@ -18,13 +18,14 @@ from rlcb.analysis.external.record import MARK
 from rlcb.analysis.history import Columns
 from rlcb.analysis.load import find_runs, is_run
 from rlcb.analysis.run import Run
-from rlcb.analysis.text import counted, number_text
+from rlcb.analysis.text import number_text
 from rlcb.analysis.untrusted import plain, read_object
 from rlcb.console import warn
 from rlcb.errors import UsageError
 from rlcb.files import write_json, write_whole
 from rlcb.report.compare import make_folder
 from rlcb.run.directory import refuse_inside_run
+from rlcb.words import counted, span_text
 
 
 def import_logs(
@@ -120,9 +121,9 @@ def _told(folder: Path, run: Run, content: Content) -> Iterable[str]:
     yield f"{run.name} → {folder}"
     amount = [f"{number_text(run.metrics.total_timesteps, ',.0f')} steps"]
     if run.metrics.num_episodes is not None:
-        amount.append(f"{run.metrics.num_episodes:,.0f} episodes")
+        amount.append(counted(round(run.metrics.num_episodes), "episode"))
     if run.metrics.duration_hours is not None:
-        amount.append(f"{3600 * run.metrics.duration_hours:,.0f} s")
+        amount.append(span_text(3600 * run.metrics.duration_hours))
     yield f"  {external.label}, {run.game}, seed {'unknown' if run.seed is None else run.seed}: {', '.join(amount)}"
     yield f"  from: {external.format} of {external.program}, {files}"
     yield f"  rewards: {external.rewards}"

@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rlcb.analysis.run_status import RunStatus, short_time
+from rlcb.analysis.run_status import RunStatus
 from rlcb.analysis.text import with_minus
 from rlcb.report.document import Row, Table, make_table
+from rlcb.words import short_time
 
 _MOST_UNDER_WAY = 20  # runs with a row each
 

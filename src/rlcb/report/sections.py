@@ -15,7 +15,7 @@ from rlcb.analysis.machines import gpus_of, machine_of, nodes_of
 from rlcb.analysis.plots import MOST_CURVES
 from rlcb.analysis.records import Advice, ComparableSet, Comparison
 from rlcb.analysis.run import Run
-from rlcb.analysis.text import counted, number_text, with_minus
+from rlcb.analysis.text import number_text, with_minus
 from rlcb.analysis.unjudged import disturbed_text
 from rlcb.analysis.untrusted import number, plain, section
 from rlcb.report import tables
@@ -25,6 +25,7 @@ from rlcb.report.figures import SetPictures
 from rlcb.report.games import game_sections
 from rlcb.report.progress import Progress, progress_table
 from rlcb.report.recipes import recipe_sections
+from rlcb.words import counted
 
 _MOST_DRAWN = 16  # sets with pictures: as many as there are games
 _MOST_VERDICTS = 4
@@ -32,6 +33,7 @@ _MOST_NAMED = 5  # runs with the same reason
 _MOST_MACHINES = 6
 # Part of `hardware`, but not of the machine; nodes are shown by their names and cores alone.
 _OF_THE_RUN = ("num_workers", "num_learners", "num_threads", "device", "gpu", "gpu_memory_gb", "nodes", "jobs_beside")
+_OF_LEVELS = ("Generalisation gap",)
 _GLOSSARY = Path(__file__).with_name("templates") / "glossary.yaml"
 
 
@@ -69,7 +71,7 @@ def make_document(comparison: Comparison, origin: Origin) -> Document:
     for order, one in enumerate(sets, 1):
         pictures = SetPictures(one, f"report_{order}", colours, points) if order <= _MOST_DRAWN else None
         sections += _set_sections(one, order if len(sets) > 1 else None, pictures, most_pairs)
-    terms = Text("terms", yaml.safe_load(_GLOSSARY.read_text(encoding="utf-8")))
+    terms = Text("terms", _glossary(sets))
     more = Text("paragraph", "docs/metrics.md, which comes with the program, defines every metric.")
     sections += [
         Section("Machine", "machine", (_machine_table(origin.runs),)),
@@ -91,6 +93,13 @@ def make_document(comparison: Comparison, origin: Origin) -> Document:
         return Document(title, facts, tuple(sections), colours)
     said = f"{origin.progress.text}. Unfinished runs are marked as unfinished and not judged."
     return Document(title, facts, tuple(sections), colours, said, origin.progress.seconds)
+
+
+def _glossary(sets: Sequence[ComparableSet]) -> dict[str, str]:
+    """Terms and their definitions, without those of levels where no environment has any."""
+    terms: dict[str, str] = yaml.safe_load(_GLOSSARY.read_text(encoding="utf-8"))
+    levels = any(one.levels for one in sets)
+    return {term: text for term, text in terms.items() if levels or term not in _OF_LEVELS}
 
 
 def _verdict(comparison: Comparison) -> Iterator[Block]:
@@ -136,7 +145,7 @@ def _set_sections(
         ("Speed", "speed", pictures.fps() if pictures else ()),
         ("Where the time goes", "time", pictures.time() if pictures else ()),
         ("Cost", "cost", cost_blocks(one)),
-        ("Evaluation and generalisation gap", "evaluation", evaluation),
+        ("Evaluation and generalisation gap" if one.levels else "Evaluation", "evaluation", evaluation),
         ("All pairs", "pairs", [tables.pair_table(one, most_pairs)]),
         ("Time to reward", "reaching", [tables.reaching_table(one)]),
     ]
@@ -267,7 +276,7 @@ def _described(facts: dict[str, Any]) -> dict[str, str]:
         **({"Nodes": cluster} if cluster else {}),
         "Processor": plain(facts.get("cpu")),
         "Cores": ", ".join(f"{facts[f'{kind}_cores']} {kind}" for kind in kinds),
-        "Quota": f"{quota:g} cores" if quota else "none",
+        "Quota": counted(quota, "core") if quota else "none",
         "Memory": f"{memory:g} GB" if memory else "",
         "GPU": f"{gpus}, driver {driver}" if driver else gpus,
         "Instruction sets": ", ".join(plain(name) for name in sets) if isinstance(sets, list) else "",

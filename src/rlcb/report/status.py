@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlcb.analysis.run import with_variant
-from rlcb.analysis.run_status import STATES, RunStatus, short_time
+from rlcb.analysis.run_status import STATES, RunStatus
 from rlcb.analysis.status import Snapshot, SuiteStatus, look
 from rlcb.console import Screen, lost_output
 from rlcb.errors import UsageError
+from rlcb.words import counted, short_time
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -181,7 +182,7 @@ def _lines_below(snapshot: Snapshot) -> Iterator[str]:
 
 
 def _suite_line(suite: SuiteStatus) -> str:
-    parts = [f"{suite.done} of {suite.runs} runs done"]
+    parts = [f"{suite.done} of {counted(suite.runs, 'run')} done"]
     parts += [f"{count} {state}" for state in ("running", "waiting", "failed") if (count := getattr(suite, state))]
     parts += [f"about {short_time(suite.eta_seconds)} left"] if suite.eta_seconds is not None else []
     parts += [suite.detail] if suite.detail else []

@@ -2,11 +2,10 @@
 
 from collections.abc import Callable, Iterator, Sequence
 
-from rlcb.analysis.best import left_out, listed, ranked
-from rlcb.analysis.external.judged import unknown_of
+from rlcb.analysis.best import no_winner_text, standing
 from rlcb.analysis.grouping import setting_text
 from rlcb.analysis.metrics import METRIC
-from rlcb.analysis.records import NOT_SHOWN, ComparableSet, Comparison, Group, MachineTable, Pair
+from rlcb.analysis.records import ComparableSet, Comparison, Group, MachineTable, Pair
 from rlcb.analysis.statistics import Interval
 from rlcb.analysis.text import (
     MEASURES,
@@ -26,6 +25,7 @@ from rlcb.analysis.text import (
 from rlcb.analysis.unjudged import speed_mark
 from rlcb.analysis.untrusted import plain
 from rlcb.report.document import Block, Cell, Row, Table, Text, make_table
+from rlcb.words import counted
 
 _EVALUATION = ("evaluation_train", "evaluation_unseen", "generalization_gap")
 _GPU = {  # metrics of runs on a GPU, with what the caption says of each
@@ -36,6 +36,10 @@ _LENGTHS = {
     "Episode length, training levels": "evaluation_train_length",
     "Episode length, unseen levels": "evaluation_unseen_length",
 }
+_LENGTH = {"Episode length": "evaluation_train_length"}  # where there are no levels
+_LEVEL_TITLES = dict(zip(("Training levels", "Unseen levels", "Gap"), _EVALUATION, strict=True))
+_TITLES = {"Mean reward": "evaluation_train"}
+_MOST_GROUPS = 4  # named in a cell
 _MOST_DIFFERENCES = 12  # settings beside each other
 Columns = dict[str, str | Callable[[Group], Cell]]  # the name of a metric, or what makes the cell of a group
 
@@ -64,38 +68,41 @@ def summary_table(one: ComparableSet) -> Table:
 
 
 def evaluation_table(one: ComparableSet) -> Table:
-    """Evaluated rewards and the gap between training levels and unseen ones."""
+    """Evaluated rewards, and where there are levels the gap between training levels and unseen ones."""
     columns: Columns = {"Seeds": lambda group: Cell(str(max(group.metrics[name].n for name in _EVALUATION)))}
-    columns |= dict(zip(("Training levels", "Unseen levels", "Gap"), _EVALUATION, strict=True))
-    columns |= {title: name for title, name in _LENGTHS.items() if any(group.metrics[name].n for group in one.groups)}
+    titles, lengths = (_LEVEL_TITLES, _LENGTHS) if one.levels else (_TITLES, _LENGTH)
+    columns |= titles
+    columns |= {title: name for title, name in lengths.items() if any(group.metrics[name].n for group in one.groups)}
     caption = f"Mean reward per episode of the trained policies, {one.evaluation_policy} actions. "
-    caption += f"{means_and_intervals(one.groups)} Gap: training minus unseen levels, paired by seed."
+    caption += means_and_intervals(one.groups)
+    caption += " Gap: training minus unseen levels, paired by seed." if one.levels else ""
     return group_table(caption, one, columns)
 
 
 def reaching_table(one: ComparableSet) -> Block:
-    """Steps and hours to the threshold."""
+    """Steps and time to the threshold."""
     if one.threshold is None:
         return Text("paragraph", "No threshold: no group improved on the reward of the untrained policy.")
     columns: Columns = {
         "Seeds that reached it": lambda group: Cell(f"{group.metrics['steps_to_reward'].n} of {len(group.runs)}"),
         "Steps": "steps_to_reward",
-        "Hours": "hours_to_reward",
+        "Time": "hours_to_reward",
     }
     caption = f"Time to mean reward of {one.threshold:.2f} over 100 episodes; means only where all seeds reached it."
     return group_table(caption, one, columns)
 
 
 def difference_blocks(one: ComparableSet) -> Iterator[Block]:
-    """The settings that distinguish the groups."""
-    settings = [{key: setting_text(value) for key, value in group.settings.items()} for group in one.groups]
+    """The settings that distinguish the groups; those of other programs' runs are not known."""
+    groups = [group for group in one.groups if not group.external] or one.groups
+    settings = [{key: setting_text(value) for key, value in group.settings.items()} for group in groups]
     known = dict.fromkeys(key for values in settings for key in values)
     keys = [key for key in known if len({values.get(key, "–") for values in settings}) > 1]
     if not keys:
-        alone = len(one.groups) == 1
-        yield Text("paragraph", "There is only one group." if alone else "The groups differ only in their mode.")
+        only = "The settings of only one group are known." if len(one.groups) > 1 else "There is only one group."
+        yield Text("paragraph", only if len(groups) == 1 else "The groups differ only in their mode.")
         return
-    labels = [group.label for group in one.groups]
+    labels = [group.label for group in groups]
     yield from _settings_blocks("Settings in which the groups differ.", dict(zip(labels, settings, strict=True)), keys)
 
 
@@ -144,7 +151,7 @@ def machine_blocks(comparison: Comparison, table: MachineTable) -> Iterator[Bloc
 def _deviation_cell(group: Group, metric: str, more: str = "") -> Cell:
     """A mean with its standard deviation over seeds."""
     text, deviation = with_minus(metric_text(group, metric)), group.metrics[metric].std
-    spread = "" if deviation is None else f"± {deviation:{METRIC[metric].form}}"
+    spread = "" if deviation is None else f"± {number_text(deviation, METRIC[metric].form)}"
     parts = (spread, known_seeds(group, metric), speed_mark(group, metric), more)
     return Cell(text, "\n".join(part for part in parts if part))
 
@@ -155,6 +162,7 @@ def set_table(sets: Sequence[ComparableSet]) -> Table:
         {
             "Set": f"{number}. {one.title}",
             "Runs": str(sum(len(group.runs) for group in one.groups)),
+            "Groups": _named([group.label for group in one.measured]),
             "Winner in speed": _winner(one, "average_fps"),
             "Winner in reward": _winner(one, one.reward_metric),
             "Reward": METRIC[one.reward_metric].title,
@@ -162,50 +170,37 @@ def set_table(sets: Sequence[ComparableSet]) -> Table:
         for number, one in enumerate(sets, 1)
     ]
     caption = "What was compared, and which group is established to be ahead; runs of different sets are never pooled."
-    return make_table(caption, rows, "lrlll")
+    return make_table(caption, rows, "lrllll")
+
+
+def _named(labels: Sequence[str]) -> str:
+    """Few groups by name, many by number."""
+    return ",\n".join(labels) if 0 < len(labels) <= _MOST_GROUPS else counted(len(labels), "group")
 
 
 def winner_table(one: ComparableSet) -> Table:
     """The winner on each metric that pairs are tested on, where there is one."""
     names = list(dict.fromkeys(pair.metric for pair in one.pairs))
-    rows: list[Row] = [
-        {
-            "Metric": METRIC[name].title,
-            "Best mean": Cell(best.label, group=True),
-            "Value": _metric_cell(best, name),
-            "Winner": _winner(one, name),
-        }
-        for name in names
-        if (best := _best(one, name))
-    ]
+    rows: list[Row] = []
+    missing = []
+    for name in names:
+        found = standing(one, name)
+        best = {"Best mean": Cell("–"), "Value": Cell("–")}
+        if found.best:
+            best = {"Best mean": Cell(found.best.label, group=True), "Value": _metric_cell(found.best, name)}
+            missing += [f"{METRIC[name].title}: {found.missing}"] if found.missing else []
+        rows.append({"Metric": METRIC[name].title, **best, "Winner": _winner(one, name)})
     caption = "A group wins only if the interval of its difference from every other group excludes zero after "
     caption += "correction for the number of pairs. Groups with missing seeds are not ranked."
-    missing = [f"{METRIC[name].title}: {found}" for name in names if (found := left_out(one.measured, name))]
     return make_table(caption + (f" Not ranked: {'; '.join(missing)}." if missing else ""), rows, "llrl")
-
-
-def _best(one: ComparableSet, metric: str) -> Group | None:
-    """The group with the best mean, among those of which enough is known and that have a value of every seed."""
-    return next(iter(ranked(one.measured, metric)), None)
 
 
 def _winner(one: ComparableSet, metric: str) -> Cell:
     """The winner on a metric, or why there is none."""
-    best = _best(one, metric)
-    judged = {group.label for group in one.measured if not unknown_of(group, metric)}
-    pairs = [pair for pair in one.pairs if pair.metric == metric and {pair.first, pair.second} <= judged]
-    pairs = [pair for pair in pairs if best and best.label in (pair.first, pair.second)]
-    if not best or not pairs:
-        return Cell("n/a (nothing to compare)")
-    if all(pair.winner == best.label for pair in pairs):
-        return Cell(best.label, group=True, strong=True)
-    level = [pair for pair in pairs if NOT_SHOWN in pair.verdict]
-    untested = [pair for pair in pairs if pair.winner is None and pair not in level]
-    names = [pair.other(best.label) for pair in level]
-    others = listed(names) if len(names) in (1, 2) else f"{len(names)} others"
-    parts = [NOT_SHOWN if len(level) == len(pairs) else f"{NOT_SHOWN} from {others}"] if level else []
-    parts += [untested[0].verdict if len(untested) == len(pairs) else f"{len(untested)} not tested"] if untested else []
-    return Cell("; ".join(parts))
+    found = standing(one, metric)
+    if found.winner:
+        return Cell(found.winner.label, group=True, strong=True)
+    return Cell(no_winner_text(one, metric, found))
 
 
 def pair_table(one: ComparableSet, most: int) -> Block:

@@ -10,7 +10,7 @@ from rlcb.analysis.load import find_runs, is_run, load_run, load_runs
 from rlcb.analysis.machines import efficiency
 from rlcb.analysis.plots import IMAGE_FORMATS, as_image, figure_four_panels
 from rlcb.analysis.run import Run
-from rlcb.analysis.text import counted, number_text
+from rlcb.analysis.text import number_text
 from rlcb.analysis.unjudged import MEASURED_ALONE, disturbed_text, doubt, repeat_command
 from rlcb.analysis.work import work_differences
 from rlcb.config.registry import ALGORITHMS
@@ -19,6 +19,7 @@ from rlcb.errors import UsageError
 from rlcb.files import write_whole
 from rlcb.report.compare import make_folder
 from rlcb.report.document import render
+from rlcb.words import counted, few_hours
 
 _MODES = ("sequential", "parallel")
 _HARDWARE = "different hardware"
@@ -66,7 +67,11 @@ def _named_run(mode: str, name: str) -> Run:
     path = Path(name)
     if not os.path.isdir(path) or not is_run(path):
         below = len(find_runs(path, lambda _: None))
-        what = f"contains {below} runs; give one of them or use rlcb compare" if below else "contains no run"
+        what = (
+            f"contains {counted(below, 'run')}; give the directory of one, or use rlcb compare"
+            if below
+            else "contains no run"
+        )
         raise UsageError(f"--{mode} {name}: {what if os.path.isdir(path) else 'no such directory'}")
     run = load_run(path)
     if run.mode != mode:
@@ -107,7 +112,9 @@ def _modes(run: Run) -> set[str]:
 def two_run_texts(runs: Mapping[str, Run], directories: Mapping[str, str]) -> tuple[str, str]:
     """The table on screen and comparison_report.txt; `directories`: those of the runs, as they were given."""
     gains, remarks = _gains(runs), [line for line in _remarks(runs) if line != _ONE_SEED]
-    table = render("two_runs_table.txt", runs=runs, gains=gains)
+    hours = [run.metrics.duration_hours for run in runs.values()]
+    durations = [f"{number_text(value, '.2f')}{few_hours(value)}" for value in hours]
+    table = render("two_runs_table.txt", runs=runs, gains=gains, durations=durations)
     values = {"runs": runs, "directories": directories, "gains": gains, "details": _details(runs), "remarks": remarks}
     return table, render("two_runs_report.txt", **values)
 

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rlcb.analysis.load import find_runs
-from rlcb.analysis.run_status import RunStatus, short_time
+from rlcb.analysis.run_status import RunStatus
 from rlcb.analysis.status import SuiteStatus, look
-from rlcb.analysis.text import counted
 from rlcb.console import lost_output, warn
 from rlcb.errors import UsageError
 from rlcb.report.compare import Question, finish_comparison, make_folder, write_page
 from rlcb.report.progress import Progress
 from rlcb.signals import StopRequest
+from rlcb.words import counted, short_time
 
 _NICENESS = 10  # training comes first
 _SHARE = 0.1  # of one core that watching takes at most

@@ -13,6 +13,7 @@ from rlcb.errors import UsageError
 from rlcb.files import Appender
 from rlcb.run.directory import HISTORY
 from rlcb.run.history import Metrics, as_line, cut_history
+from rlcb.words import counted
 
 INSTALL_TENSORBOARD = "pip install 'rl-cluster-benchmark[tensorboard]'"
 
@@ -35,7 +36,8 @@ class MetricsWriter:
         self.totals = cut_history(self.path, resume_after)
         missing = resume_after - self.totals.updates
         if missing > 0:
-            warn(f"{self.path}: {missing} of {resume_after} updates are missing; continuing without their metrics")
+            gap = f"{missing} of {counted(resume_after, 'update')} {'is' if missing == 1 else 'are'} missing"
+            warn(f"{self.path}: {gap}; continuing without their metrics")
         self._file = Appender(self.path)
         purge_after = self.totals.last[-1]["step"] if self.totals.last else None
         self._events = EventWriter(folder, purge_after) if tensorboard else None

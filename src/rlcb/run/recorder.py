@@ -24,6 +24,7 @@ from rlcb.run.neighbours import note_jobs_beside
 from rlcb.run.resources import ResourceMeter
 from rlcb.run.state import Progress, RunState, RunTotals, UpdateReport
 from rlcb.run.summary import Outcome, summary_block, write_summaries
+from rlcb.words import counted
 
 if TYPE_CHECKING:
     from rlcb.comm.pool import WorkerPool
@@ -117,7 +118,8 @@ class Recorder:
         self._writer.write(metrics)
         if first.skipped_steps:
             self.run.event("not_finite", update=metrics["update"], skipped_steps=first.skipped_steps)
-            warn(f"update {metrics['update']}: {first.skipped_steps} optimizer steps skipped: gradient not finite")
+            skipped = counted(first.skipped_steps, "optimizer step")
+            warn(f"update {metrics['update']}: {skipped} skipped: gradient not finite")
         self._lines.show(metrics, first.fraction)
         self.console.progress(first.fraction, f"{metrics['time/fps']:,.0f} FPS")
         if self._on_update:
@@ -205,7 +207,7 @@ class Recorder:
     def note_size(self, before: int, now: int) -> None:
         """The run continues with another number of workers."""
         self.run.event("regrouped", workers_before=before, workers=now)
-        warn(f"continuing with {now} worker{'s' * (now > 1)} instead of {before}; environments are redistributed")
+        warn(f"continuing with {counted(now, 'worker')} instead of {before}; environments are redistributed")
 
     def outcome(self, status: str) -> Outcome:
         """How far the run is."""

@@ -15,6 +15,7 @@ from rlcb.console import note, say
 from rlcb.errors import CheckpointUnusable, UsageError
 from rlcb.run.directory import checkpoints_of, read_run, refuse_locked
 from rlcb.run.ending import ending_of, resume_flag
+from rlcb.words import counted, span_text
 
 # Keys whose null is replaced by a number when a run begins.
 _DECIDED_KEYS = ("num_envs_per_worker", "num_learners", "num_slots", "num_threads")
@@ -153,7 +154,7 @@ def decide_resume(request: Request) -> Request | Path:
     config, _ = _resumed_config(asked, path)
     ending = ending_of(path)
     if ending and ending.reaches(config.training) and any(file.name.endswith("_final.pt") for file in saved):
-        length = f"{ending.env_steps:,} steps in {ending.hours:.2f} hours"
+        length = f"{ending.env_steps:,} steps in {span_text(3600 * ending.hours)}"
         say(f"Already finished: the run in {path} has {length}; nothing to do")
         return path
     return asked
@@ -191,6 +192,6 @@ def _changes(request: Request, wanted: Config, stored: Config, path: Path) -> di
             changes[key] = (f"{request.config_file}: {section}.{key}", new)
         else:
             where = f"{flag[0]} {flag[1]}" if flag else f"{request.config_file}: {section}.{key} {new}"
-            total = f"{new} environments in total; " if key == "num_envs_per_worker" else ""
+            total = f"{counted(new, 'environment')} in total; " if key == "num_envs_per_worker" else ""
             raise UsageError(f"{where}: {total}the run in {path} has {old}; this cannot be changed on resume")
     return changes

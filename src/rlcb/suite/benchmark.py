@@ -38,6 +38,7 @@ from rlcb.suite.schema import LISTS
 from rlcb.suite.settings import BUDGETS, IMPORTS, WHERE, Suite, build_suite, moved
 from rlcb.suite.training import Training
 from rlcb.suite.work import Work
+from rlcb.words import counted
 
 if TYPE_CHECKING:
     from rlcb.suite.cluster import Cluster
@@ -238,7 +239,7 @@ def _do(work: Work, jobs: int | str | None, again: str) -> int:
         display.line(f"Report: {report}")
     disturbed = sum(result.disturbed for result in work.results.values())
     if disturbed:
-        runs = "1 run was" if disturbed == 1 else f"{disturbed} runs were"
+        runs = f"{counted(disturbed, 'run')} {'was' if disturbed == 1 else 'were'}"
         display.line(f"{runs} disturbed by other programs; repeat on a quiet machine: {again} --repeat-disturbed")
     event(work.output, "suite_finished", failures=work.failures)
     if work.failures:

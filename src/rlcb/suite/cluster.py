@@ -30,6 +30,7 @@ from rlcb.suite.machines import Machines, UnderWay, train_words
 from rlcb.suite.process import Child
 from rlcb.suite.remote_run import RemoteRun
 from rlcb.suite.settings import Suite
+from rlcb.words import counted
 
 _AVOIDED_FOR = 15.0  # seconds: it takes a while to see that a node has died
 _SPANNING = "several nodes"
@@ -243,7 +244,7 @@ class Cluster(Machines):
     def description(self) -> list[str]:
         """The nodes, and how many runs at a time."""
         nodes = self.nodes()
-        at_most = f"up to {self.count} run{'' if self.count == 1 else 's'} at a time"
+        at_most = f"up to {counted(self.count, 'run')} at a time"
         alone = "; a parallel run uses all nodes exclusively" if any(k.is_parallel for k in self._suite.configs) else ""
         return [
             f"Cluster {self._suite.settings.cluster}: {at_most}{alone}; nodes:",

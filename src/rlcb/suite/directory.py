@@ -21,6 +21,7 @@ from rlcb.run.directory import LOCK, refuse_inside_run
 from rlcb.run.space import checkpoint_bytes
 from rlcb.suite.schema import SuiteConfig
 from rlcb.suite.settings import Suite, read_settings
+from rlcb.words import counted
 
 _SETTINGS, _CONFIGS = "suite.yaml", "configs"
 _LOG_BYTES = 50 * 2**20  # upper estimate of a run's metrics and console output
@@ -178,7 +179,7 @@ def check_room(output: Path, runs: list[SuiteRun], configs: dict[Kind, Config]) 
     free = shutil.disk_usage(nearest_existing(output)).free
     if free < need:
         raise ResourceError(
-            f"{output}: {need / 2**20:,.0f} MB needed for {len(runs)} runs, {free / 2**20:,.0f} MB free; "
+            f"{output}: {need / 2**20:,.0f} MB needed for {counted(len(runs), 'run')}, {free / 2**20:,.0f} MB free; "
             "free some space, keep fewer checkpoints (keep_checkpoints) or choose another directory"
         )
 

@@ -18,6 +18,7 @@ from rlcb.suite.directory import event
 from rlcb.suite.jobs import CorePool, core_shares
 from rlcb.suite.process import POLL_SECONDS, Child
 from rlcb.suite.work import Work
+from rlcb.words import counted
 
 _MEMORY = 2**30  # bytes of an evaluation, roughly
 _GPU_THREADS = 2  # of an evaluation on a GPU: they step the environments
@@ -53,7 +54,9 @@ class Evaluations:
     def evaluate(self) -> None:
         """Do all of them; one that fails is recorded and does not stop the others."""
         if self._already:
-            self._display.line(f"Already evaluated: {self._already} of {self._already + len(self._todo)} runs")
+            self._display.line(
+                f"Already evaluated: {self._already} of {counted(self._already + len(self._todo), 'run')}"
+            )
         while self._jobs or (self._waiting and self._stop.signal is None):
             while self._waiting and self._stop.signal is None and self._has_room(self._waiting[0]):
                 self._start(self._waiting.pop(0))

@@ -11,6 +11,7 @@ from rlcb.errors import UsageError
 from rlcb.suite.directory import recorded, runs_of
 from rlcb.suite.schema import LISTS, SuiteConfig
 from rlcb.suite.settings import IMPORTS, Suite
+from rlcb.words import counted
 
 _SHOWN = 6  # differences named in one message
 
@@ -47,7 +48,7 @@ class Additions:
         """For people: 'seeds 4, 5 (4 runs)'."""
         nouns = {key: key if len(values) > 1 else key[:-1] for key, values in self.values.items()}
         names = "; ".join(f"{noun} {', '.join(map(str, self.values[key]))}" for key, noun in nouns.items())
-        return f"{names} ({len(self.runs)} run{'' if len(self.runs) == 1 else 's'})"
+        return f"{names} ({counted(len(self.runs), 'run')})"
 
 
 def additions(output: Path, suite: Suite) -> Additions | None:

@@ -16,6 +16,7 @@ from rlcb.hardware import resolve_device, usable_cpus
 from rlcb.run.memory import available_bytes, expected_bytes
 from rlcb.suite.gpu_sharing import service
 from rlcb.suite.settings import Suite
+from rlcb.words import counted
 
 MOST_JOBS = 1024
 _GPU_CORES, _GPU_JOBS = 5, 3  # cores of each run on a GPU, and the most of such runs at a time
@@ -158,7 +159,10 @@ def plan_jobs(wanted: int | str | None, suite: Suite, runs: Sequence[SuiteRun], 
     else:
         count = min(wanted, cores)
         if count < wanted:
-            note(f"--jobs {wanted}: there are {cores} usable cores, so at most {count} runs train concurrently")
+            note(
+                f"--jobs {wanted}: there {'is' if cores == 1 else 'are'} {counted(cores, 'usable core')}, so at most "
+                f"{counted(count, 'run')} can train concurrently"
+            )
     count = max(min(count, len(runs)), 1)
     claims, threads = {}, {}
     for kind, config in suite.configs.items():

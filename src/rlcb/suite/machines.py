@@ -14,6 +14,7 @@ from rlcb.suite.directory import config_path, resumable
 from rlcb.suite.jobs import JobPlan, Room, waves
 from rlcb.suite.process import Child
 from rlcb.suite.settings import Suite
+from rlcb.words import counted
 
 
 class UnderWay(Protocol):
@@ -138,7 +139,7 @@ class ThisMachine(Machines):
         plan = self._plan
         if plan.count == 1:
             return []
-        cores = f"{len(plan.shares)} cores; cores per run: {plan.claims_text}"
+        cores = f"{counted(len(plan.shares), 'core')}; cores per run: {plan.claims_text}"
         return [f"Concurrency: up to {plan.count} runs on {cores}"]
 
     def outlook(self, runs: Sequence[SuiteRun]) -> list[list[tuple[SuiteRun, str]]]:
@@ -146,11 +147,7 @@ class ThisMachine(Machines):
         if self._plan.count == 1:
             return []
         return [
-            [
-                (run, f"{claim} core{'' if claim == 1 else 's'}")
-                for run in wave
-                if (claim := self._plan.claims[run.kind])
-            ]
+            [(run, counted(claim, "core")) for run in wave if (claim := self._plan.claims[run.kind])]
             for wave in waves(runs, self._plan, self._suite)
         ]
 

@@ -14,6 +14,7 @@ from rlcb.suite.directory import Result, event, in_use, result_of, resumable, sa
 from rlcb.suite.machines import UnderWay
 from rlcb.suite.process import POLL_SECONDS
 from rlcb.suite.work import Work
+from rlcb.words import counted
 
 _GONE_SECONDS = 60.0  # how long to wait for the end of a training whose suite was killed
 _LOG_LINES = 5  # of a run that failed
@@ -69,7 +70,7 @@ class Training:
             self._show()
         if self._runs_done:
             seconds = time.monotonic() - self._begun
-            runs = f"{self._runs_done} run{'' if self._runs_done == 1 else 's'}"
+            runs = counted(self._runs_done, "run")
             took = clock(seconds).removeprefix("0:").removeprefix("0")
             speed = f"{self._steps_done / seconds:,.0f} steps/s in total"
             self._display.line(f"{runs}, {self._steps_done:,} steps in {took}: {speed}")

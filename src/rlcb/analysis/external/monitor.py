@@ -11,6 +11,7 @@ from rlcb.analysis.external.log import EPISODES, Log
 from rlcb.analysis.untrusted import number, parse_json, plain
 from rlcb.errors import UsageError
 from rlcb.files import read_regular
+from rlcb.words import counted
 
 _LARGEST = 256 * 2**20
 _COLUMNS = ("r", "l", "t")
@@ -84,7 +85,7 @@ def _read(file: Path, problems: list[str]) -> tuple[float, str, list[tuple[float
         else:
             found.append((reward, length, time))
     if bad:
-        problems.append(f"{file.name}: {bad} unreadable line{'s' if bad > 1 else ''} ignored")
+        problems.append(f"{file.name}: {counted(bad, 'unreadable line')} ignored")
     env = plain(header.get("env_id"))
     return start, "" if env == "None" else env, found
 

@@ -15,6 +15,7 @@ from rlcb.analysis.external.mapping import OF_TABLES, Mapping, choose
 from rlcb.analysis.untrusted import number, parse_lines
 from rlcb.errors import UsageError
 from rlcb.files import open_regular
+from rlcb.words import counted
 
 NAMES = ("result.json", "progress.csv")  # the first that is there is read: columns that begin later are in it alone
 _LARGEST = 2 * 2**30
@@ -90,7 +91,7 @@ def _rows(file: Path, problems: list[str]) -> Iterator[Row]:
             bad += unreadable
             yield from (dict(_flat(result)) for result in results)
     if bad:
-        problems.append(f"{file.name}: {bad} unreadable line{'s' if bad > 1 else ''} ignored")
+        problems.append(f"{file.name}: {counted(bad, 'unreadable line')} ignored")
 
 
 def _lines(file: Path, problems: list[str]) -> Iterator[str]:

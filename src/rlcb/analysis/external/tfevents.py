@@ -14,6 +14,7 @@ from pathlib import Path
 
 from rlcb.errors import UsageError
 from rlcb.files import open_regular
+from rlcb.words import counted
 
 _HEADER = struct.Struct("<QI")
 _CHECKSUM = struct.Struct("<I")
@@ -89,7 +90,7 @@ def read_events(path: Path, events: Events) -> None:
     except OSError as error:
         raise UsageError(f"{path}: cannot be read: {error.strerror}") from None
     if bad:
-        events.problems.append(f"{path.name}: {bad} damaged record{'s' if bad > 1 else ''} ignored")
+        events.problems.append(f"{path.name}: {counted(bad, 'damaged record')} ignored")
 
 
 def _records(file: BufferedReader, path: Path, problems: list[str]) -> Iterator[bytes | None]:
