@@ -244,7 +244,7 @@ def test_updates_that_are_missing_in_the_log_are_told(tmp_path: Path) -> None:
     log_of(path).write_bytes(b"".join(lines[:2]))
     done = rlcb("train", "--resume", path, "--total-timesteps", "1024")
     assert done.returncode == 0, done.stderr
-    assert "1 of 3 updates are missing" in done.stderr
+    assert "1 of 3 updates is missing" in done.stderr
     assert json.loads((path / "metrics.json").read_text())["update"] == [1, 2, 4]
 
 
