@@ -23,6 +23,7 @@ REPO = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(REPO / "src"))
 
 from rlcb.hardware import cpu_model, usable_cpus  # noqa: E402
+from rlcb.words import counted  # noqa: E402
 
 
 @dataclass(frozen=True)
@@ -36,8 +37,8 @@ class Division:
     def name(self) -> str:
         """How it is called in the table."""
         if not self.workers:
-            return f"sequential, {self.threads} threads"
-        return f"{self.workers} workers × {self.threads}"
+            return f"sequential, {counted(self.threads, 'thread')}"
+        return f"{counted(self.workers, 'worker')} × {self.threads}"
 
 
 def divisions(cores: int, envs: int, several_threads: bool, slow: bool) -> list[Division]:
