@@ -123,14 +123,14 @@ def test_an_env_that_cannot_be_made_says_why() -> None:
         GymnasiumEnv("LunarLanderContinuous-v3", 1, seed=0)
 
 
-@pytest.mark.parametrize("pictured", [False, True])
-def test_a_missing_package_is_no_wrong_input(pictured: bool) -> None:
+@pytest.mark.parametrize(("pictured", "kind"), [(False, ResourceError), (True, UsageError)])
+def test_a_missing_package_is_named_with_what_installs_it(pictured: bool, kind: type[Exception]) -> None:
     def lacking(render_mode: str | None = None) -> gymnasium.Env[Any, Any]:
         raise gymnasium.error.DependencyNotInstalled('MuJoCo is not installed, run `pip install "gymnasium[mujoco]"`')
 
     gymnasium.register("Lacking-v0", lacking)
     try:
-        with pytest.raises(ResourceError, match=r'Lacking-v0.*pip install "rl-cluster-benchmark\[mujoco\]"`'):
+        with pytest.raises(kind, match=r'Lacking-v0.*pip install "rl-cluster-benchmark\[mujoco\]"`'):
             make_gymnasium(EnvConfig(name="Lacking-v0"), 1, 0, 0, pictured)
     finally:
         del gymnasium.registry["Lacking-v0"]

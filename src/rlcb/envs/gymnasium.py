@@ -213,7 +213,7 @@ def _random_actions(spec: EnvSpec, random: np.random.Generator) -> Actions:
 
 
 def make(settings: EnvSettings, num_envs: int, seed: int, num_threads: int, pictured: bool) -> GymnasiumEnv:
-    """Copies of a registered environment; it is an error if they should draw themselves and cannot."""
+    """Copies of a registered environment; one that cannot draw itself although it should is a UsageError."""
     del num_threads  # the copies are stepped by the caller
     name = settings.name
     if not pictured:
@@ -225,9 +225,8 @@ def make(settings: EnvSettings, num_envs: int, seed: int, num_threads: int, pict
             env.frame()
     except Exception as error:  # a third party's drawing may raise anything, most often because a package is missing
         reason = str(error) if isinstance(error, UsageError | ResourceError) else described(error)
-        missing = isinstance(error, ResourceError | gymnasium.error.DependencyNotInstalled)
-        reason = f"--video, --render: {name} cannot be rendered: {reason.removeprefix(f'environment {name}: ')}"
-        raise (ResourceError if missing else UsageError)(reason) from None
+        reason = reason.removeprefix(f"environment {name}: ")
+        raise UsageError(f"--video, --render: {name} cannot be rendered: {reason}") from None
     return env
 
 
