@@ -86,7 +86,7 @@ def refuse_missing_mode(algorithm: str, mode: str) -> None:
     if mode not in entry.modes:
         instead = entry.instead.get(mode)
         hint = f"; its {mode} form is {instead.upper()}: rlcb train {instead} --mode {mode}" if instead else ""
-        raise UsageError(f"--mode {mode}: {algorithm} has {' and '.join(entry.modes)} alone{hint}")
+        raise UsageError(f"--mode {mode}: {algorithm} only has {' and '.join(entry.modes)} mode{hint}")
 
 
 def refuse_workers(mode: str, overrides: Given) -> None:
