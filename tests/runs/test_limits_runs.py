@@ -257,7 +257,7 @@ def test_nothing_is_left_of_a_measurement_that_is_broken_off(
         (("--seconds", "0"), "'0' is not a number above 0 up to 600"),
         (("--seconds", "inf"), "'inf' is not a number"),
         (("--rounds", "0"), "'0' is not a whole number from 1 to 1000"),
-        (("a3c", "--mode", "sequential"), "--mode sequential: a3c has parallel alone"),
+        (("a3c", "--mode", "sequential"), "--mode sequential: a3c only has parallel mode"),
         (("--mode", "parallel", "--num-workers", "2", "--cluster", "local"), "--cluster local: "),
         (("ppo", "--num-env", "8"), "unknown argument --num-env; did you mean --num-envs?"),
         (("--network", "x"), "--network: 'x' is not valid"),

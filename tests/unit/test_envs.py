@@ -19,8 +19,9 @@ from rlcb.envs.families import (
     make_env,
 )
 from rlcb.envs.gymnasium import GymnasiumEnv
+from rlcb.envs.gymnasium import make as make_gymnasium
 from rlcb.envs.normalize import RewardNormalizer
-from rlcb.errors import CheckpointUnusable, UsageError
+from rlcb.errors import CheckpointUnusable, ResourceError, UsageError
 
 
 def play(env: VectorEnv, steps: int, seed: int = 0) -> list[tuple[bytes, bytes, bytes]]:
@@ -118,8 +119,21 @@ def test_copies_and_seeds_differ() -> None:
 
 
 def test_an_env_that_cannot_be_made_says_why() -> None:
-    with pytest.raises(UsageError, match="LunarLanderContinuous-v3"):
+    with pytest.raises(ResourceError, match="LunarLanderContinuous-v3"):
         GymnasiumEnv("LunarLanderContinuous-v3", 1, seed=0)
+
+
+@pytest.mark.parametrize(("pictured", "kind"), [(False, ResourceError), (True, UsageError)])
+def test_a_missing_package_is_named_with_what_installs_it(pictured: bool, kind: type[Exception]) -> None:
+    def lacking(render_mode: str | None = None) -> gymnasium.Env[Any, Any]:
+        raise gymnasium.error.DependencyNotInstalled('MuJoCo is not installed, run `pip install "gymnasium[mujoco]"`')
+
+    gymnasium.register("Lacking-v0", lacking)
+    try:
+        with pytest.raises(kind, match=r'Lacking-v0.*pip install "rl-cluster-benchmark\[mujoco\]"`'):
+            make_gymnasium(EnvConfig(name="Lacking-v0"), 1, 0, 0, pictured)
+    finally:
+        del gymnasium.registry["Lacking-v0"]
 
 
 def test_initial_reward_is_not_biased_by_short_episodes() -> None:

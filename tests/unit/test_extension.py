@@ -157,6 +157,12 @@ def test_a_recorded_value_that_is_missing_is_named_with_what_would_work(tmp_path
     assert "use --games CartPole-v1 Acrobot-v1 --modes sequential parallel, or another" in message
 
 
+def test_a_default_that_nobody_asked_for_is_not_advised(tmp_path: Path) -> None:
+    message = refusal(tmp_path, begun(tmp_path), suite_of(games=None, seeds=[1, 2, 3]))
+    assert "settings: games ['CartPole-v1'] there and ['coinrun'] here by default." in message
+    assert message.endswith("use --games CartPole-v1, or another --output-dir")
+
+
 def test_another_setting_is_refused_also_together_with_more_seeds(tmp_path: Path) -> None:
     planned = begun(tmp_path)
     for changes, words in (

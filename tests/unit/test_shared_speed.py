@@ -42,7 +42,7 @@ def test_speed_is_not_judged_and_reward_is(tmp_path: Path) -> None:
     assert all(group.speedup is None for group in one.groups)
     assert f"Average FPS: PPO Sequential shared the machine with other runs, {SENTENCE}" in one.verdict
     assert "Final reward: PPO Sequential is ahead" in one.verdict
-    assert any("PPO Sequential up to 3" in note and "--jobs 1" in note for note in one.notes)
+    assert any("up to 3 beside PPO Sequential" in note and "--jobs 1" in note for note in one.notes)
 
 
 def test_the_mark_is_in_every_output(tmp_path: Path) -> None:

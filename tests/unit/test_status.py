@@ -278,6 +278,24 @@ def test_the_runs_of_a_suite_that_wait(tmp_path: Path) -> None:
     assert totals.detail == f"resume with: rlcb benchmark --output-dir {suite}"
 
 
+def test_the_command_that_continues_a_suite_permits_its_modules(tmp_path: Path) -> None:
+    own = {"imports": ["my_envs", "not a name"], "network": "my_networks:Wide"}
+    suite = make_suite(tmp_path / "a suite", overrides=own)
+    (totals,) = look(tmp_path, NOW).suites
+    again = f"rlcb benchmark --output-dir '{suite}' --import my_envs --import my_networks"
+    assert totals.detail == f"resume with: {again}"
+
+
+def test_a_long_reason_is_whole_and_an_endless_one_is_visibly_cut(tmp_path: Path) -> None:
+    path = write_run(tmp_path / "run", updates=30, total_timesteps=60 * 4096)
+    forget_the_end(path)
+    reason = f"failed in {'a/' * 200}; resume with: rlcb train --resume run"
+    add_event(path, "failed", reason=reason, exit_code=7)
+    assert run_status(path, NOW).detail == reason
+    add_event(path, "failed", reason="x" * 5000, exit_code=7)
+    assert run_status(path, NOW).detail == "x" * 999 + "…"
+
+
 def test_a_run_moved_aside_for_one_that_its_suite_has_not_begun(tmp_path: Path) -> None:
     suite = make_suite(tmp_path / "suite", {"event": "suite_started", "jobs": 1})
     for name in ("seed_2", "seed_10.1", "seed_3.1"):  # the suite has no seed 3

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass, field, replace
@@ -124,7 +125,8 @@ def _suite_status(name: str, suite: Suite, runs: list[RunStatus]) -> SuiteStatus
     eta = suite.seconds_left(left, waiting + running - len(left), known) if alive and waiting + running else None
     detail = "evaluating runs and writing the report" if alive and not waiting and not running else ""
     if not alive and done < len(runs):
-        detail = f"resume with: rlcb benchmark --output-dir {plain(str(suite.path))}"
+        output = shlex.quote(plain(str(suite.path)))
+        detail = f"resume with: rlcb benchmark --output-dir {output}{suite.import_flags}"
     return SuiteStatus(name, suite.state, len(runs), done, running, waiting, failed, eta, detail)
 
 

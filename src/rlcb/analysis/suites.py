@@ -8,7 +8,7 @@ from statistics import fmean
 from typing import Any
 
 from rlcb.analysis.alive import owner_of
-from rlcb.analysis.untrusted import number, plain, read_tail, whole_number
+from rlcb.analysis.untrusted import LONGEST_REASON, import_flags, number, plain, read_tail, section, whole_number
 from rlcb.config.registry import ALGORITHMS, VARIANT_NAME, Kind
 from rlcb.config.variants import kinds_of
 from rlcb.config.yaml_file import read_yaml
@@ -69,6 +69,7 @@ class Suite:
     jobs: int  # runs that train at a time
     hours: float | None  # that each run trains, where that is given
     last_events: Mapping[str, Mapping[str, Any]]  # of each run since the suite was started, by the run's name
+    import_flags: str  # for a command that continues it, each after a space
 
     def started(self, run: SuiteRun) -> bool:
         """Whether the suite has started the run and not seen its end."""
@@ -81,7 +82,11 @@ class Suite:
     def failure(self, run: SuiteRun) -> str | None:
         """Why the run failed since the suite was started; None if it did not."""
         last = self.last_events.get(run.name, {})
-        return (plain(last.get("reason")) or "no reason recorded") if last.get("event") == "run_failed" else None
+        return (
+            (plain(last.get("reason"), LONGEST_REASON) or "no reason recorded")
+            if last.get("event") == "run_failed"
+            else None
+        )
 
     def seconds_left(self, running: list[float], waiting: int, known: list[float]) -> float | None:
         """Seconds until all runs are done: of those `running` what each has left, of runs like those waiting what is
@@ -104,6 +109,7 @@ def read_suite(path: Path) -> Suite:
     begun = max((index for index, event in enumerate(events) if event.get("event") == "suite_started"), default=0)
     turns = [event for event in events if event.get("event") in _TURNS]
     last, start = (turns[-1] if turns else {}), (events[begun] if events else {})
+    overrides = section(settings, "overrides")
     return Suite(
         path=path,
         runs=_planned(path, settings),
@@ -111,6 +117,7 @@ def read_suite(path: Path) -> Suite:
         jobs=max(whole_number(start.get("jobs")) or 1, 1),
         hours=number(settings.get("duration_hours")),
         last_events={plain(event.get("run")): event for event in events[begun:] if "run" in event},
+        import_flags=import_flags(overrides.get("imports"), overrides.get("network")),
     )
 
 

@@ -7,7 +7,7 @@ from rlcb.analysis.metrics import OF_SPEED
 from rlcb.analysis.records import ComparableSet, Group
 from rlcb.analysis.run import Run
 from rlcb.analysis.suites import is_suite
-from rlcb.analysis.untrusted import section
+from rlcb.analysis.untrusted import import_flags, section
 from rlcb.words import counted
 
 _MOST_NAMED = 3  # groups, runs and commands
@@ -43,15 +43,7 @@ def _command(run: Run) -> str:
 
 def _import_flags(run: Run) -> str:
     """The flags that permit the import of the modules that a run needs, each after a space."""
-    imports, network = section(run.config, "env").get("imports"), section(run.config, "training").get("network")
-    modules = list(imports) if isinstance(imports, list) else []
-    if isinstance(network, str) and ":" in network:
-        modules.append(network.partition(":")[0])
-    return "".join(f" --import {name}" for name in dict.fromkeys(filter(_is_module, modules)))
-
-
-def _is_module(name: object) -> bool:
-    return isinstance(name, str) and name.isascii() and all(part.isidentifier() for part in name.split("."))
+    return import_flags(section(run.config, "env").get("imports"), section(run.config, "training").get("network"))
 
 
 def disturbed_text(run: Run) -> str:
@@ -90,7 +82,7 @@ def _repeat(runs: Sequence[Run]) -> str:
 def notes_on_speed(one: ComparableSet) -> list[str]:
     """Which runs' speeds do not count, with the figures; and speed-ups that the cores cannot explain."""
     notes = []
-    shared = [f"{group.label} up to {group.jobs_beside}" for group in one.measured if group.jobs_beside]
+    shared = [f"up to {group.jobs_beside} beside {group.label}" for group in one.measured if group.jobs_beside]
     if shared:
         notes.append(
             f"(shared): other runs trained on the machine at the same time ({', '.join(shared)}), so speed and values "

@@ -16,6 +16,7 @@ except ImportError:  # the parser of the standard library gives the same values,
     _quick = None  # type: ignore[assignment]
 
 LARGEST_OBJECT = 64 * 2**20
+LONGEST_REASON = 1000  # letters; it may end with a command
 
 
 def parse_json(text: bytes) -> Any:
@@ -73,11 +74,24 @@ def whole_number(value: Any) -> int | None:
     return int(found) if found is not None and found == int(found) else None
 
 
-def plain(value: Any) -> str:
+def plain(value: Any, longest: int = 200) -> str:
     """Text without control characters and of limited length; empty for anything but text."""
     if not isinstance(value, str):
         return ""
-    return "".join(letter if letter.isprintable() else "?" for letter in value[:200])
+    shown = value if len(value) <= longest else f"{value[: longest - 1]}…"
+    return "".join(letter if letter.isprintable() else "?" for letter in shown)
+
+
+def import_flags(imports: Any, network: Any) -> str:
+    """The flags that permit the import of the modules that a configuration names, each after a space."""
+    modules = list(imports) if isinstance(imports, list) else []
+    if isinstance(network, str) and ":" in network:
+        modules.append(network.partition(":")[0])
+    return "".join(f" --import {name}" for name in dict.fromkeys(filter(_is_module, modules)))
+
+
+def _is_module(name: object) -> bool:
+    return isinstance(name, str) and name.isascii() and all(part.isidentifier() for part in name.split("."))
 
 
 def env_names(value: Any) -> tuple[str, str | None]:

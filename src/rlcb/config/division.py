@@ -114,7 +114,8 @@ def check_batches(config: Config, source: Sources) -> None:
     unit = training.n_steps if entry.whole_unrolls else 1
     if batch < size and (size % batch or batch % unit):
         whole = f" in whole unrolls of n_steps = {unit}" if unit > 1 else ""
-        problem = f"{batch} does not divide num_envs × n_steps = {size}{whole}"
+        product = f"num_envs × n_steps = {config.env.num_envs} × {training.n_steps} = {size}"
+        problem = f"{batch} does not divide {product}{whole}"
         raise source.error("batch_size", f"{problem}; the nearest that do are {_nearest(size, batch, unit)}")
     if training.duration_hours is None and training.total_timesteps < size:
         problem = f"{training.total_timesteps} is less than one rollout of num_envs × n_steps"

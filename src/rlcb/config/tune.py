@@ -57,7 +57,9 @@ def measure(config: Config, division: Division, updates: int, accept_disturbed: 
         speed, disturbance = _trial(config, division, updates)
         if accept_disturbed or not disturbance.disturbed:
             return speed
-    raise ResourceError(f"a trial run was disturbed twice: {disturbance.words}; no result; {AGAIN}")
+    raise ResourceError(
+        f"a trial run was disturbed twice: {disturbance.words}; no result; {AGAIN}, or add --accept-disturbed"
+    )
 
 
 def _trial(config: Config, division: Division, updates: int) -> tuple[float, Disturbance]:

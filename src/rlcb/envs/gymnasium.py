@@ -14,7 +14,7 @@ from rlcb.console import warn
 from rlcb.envs.base import Actions, EnvSettings, EnvSpec, Step
 from rlcb.envs.own_code import described
 from rlcb.envs.registered import unknown_in_worker
-from rlcb.errors import CheckpointUnusable, UsageError
+from rlcb.errors import CheckpointUnusable, ResourceError, UsageError
 from rlcb.words import counted
 
 _TRIAL_STEPS = 50
@@ -33,6 +33,10 @@ class GymnasiumEnv:
             self._envs = [gymnasium.make(name, **options) for _ in range(num_envs)]
         except gymnasium.error.UnregisteredEnv:  # where a run is begun it is known
             raise UsageError(unknown_in_worker(name)) from None
+        except gymnasium.error.DependencyNotInstalled as error:
+            # The extra has the versions that are known to work.
+            reason = described(error).replace("gymnasium[mujoco]", "rl-cluster-benchmark[mujoco]")
+            raise ResourceError(f"environment {name}: {reason}") from None
         except Exception as error:  # a third party's constructor may raise anything
             raise UsageError(f"environment {name}: {described(error)}") from None
         env = self._envs[0]
@@ -220,7 +224,7 @@ def make(settings: EnvSettings, num_envs: int, seed: int, num_threads: int, pict
             env = GymnasiumEnv(name, num_envs, seed, render_mode="rgb_array")
             env.frame()
     except Exception as error:  # a third party's drawing may raise anything, most often because a package is missing
-        reason = str(error) if isinstance(error, UsageError) else described(error)
+        reason = str(error) if isinstance(error, UsageError | ResourceError) else described(error)
         reason = reason.removeprefix(f"environment {name}: ")
         raise UsageError(f"--video, --render: {name} cannot be rendered: {reason}") from None
     return env

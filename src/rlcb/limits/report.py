@@ -54,7 +54,7 @@ def show_limits(config: Config, mode: str, rounds: int, seconds: float, accept_d
         lowest, middle, highest = (getattr(one, field) for one in (low, limit, high))
         say(f"{title}: {middle:,.0f} {unit} ({lowest:,.0f} to {highest:,.0f})")
     if disturbance.disturbed and not accept_disturbed:
-        raise ResourceError(f"disturbed: {disturbance.words}; nothing was stored; {AGAIN}")
+        raise ResourceError(f"disturbed: {disturbance.words}; nothing was stored; {AGAIN}, or add --accept-disturbed")
     if disturbance.disturbed:
         note(f"disturbed: {disturbance.words}; the measured values are probably too low")
     if high.fps > _UNSTEADY * low.fps:

@@ -181,7 +181,12 @@ def _refuse_unreadable(file: Path) -> None:
 def read_run(path: Path) -> tuple[Config, str]:
     """Configuration and mode of the run in a directory."""
     if not all(os.path.lexists(path / name) for name in ("run.json", "config.yaml")):
-        raise CheckpointUnusable(f"{path}: contains no run to resume (no run.json and config.yaml)")
+        problem = (
+            "contains no run to resume (no run.json and config.yaml)"
+            if path.is_dir()
+            else "no such directory, so no run to resume"
+        )
+        raise CheckpointUnusable(f"{path}: {problem}")
     algorithm, mode = read_identity(path)
     _refuse_unreadable(path / "config.yaml")
     return build_config(path / "config.yaml", {}, mode=mode, algorithm=algorithm), mode

@@ -52,7 +52,9 @@ def new_config(algorithm: str, mode: str, file: Path | None, overrides: Given) -
 def requested_config(request: Request) -> tuple[Config, str]:
     """Configuration and mode of the run that a command asks for."""
     if request.resume:
-        return _resumed_config(request, request.resume)
+        config, mode = _resumed_config(request, request.resume)
+        _note_new_length(config, request.resume)
+        return config, mode
     algorithm, mode = _algorithm_and_mode(request)
     refuse_missing_mode(algorithm, mode)
     changes = dict(request.overrides)
@@ -66,7 +68,7 @@ def requested_config(request: Request) -> tuple[Config, str]:
 
 
 def settings_file(request: Request, algorithm: str, mode: str) -> Path | None:
-    """The file that the settings of a run came from; None: built-in defaults defaults."""
+    """The file that the settings of a run came from; None: built-in defaults."""
     if request.resume:
         return request.resume / "config.yaml"
     return request.config_file or default_file(algorithm, mode)
@@ -84,7 +86,7 @@ def refuse_missing_mode(algorithm: str, mode: str) -> None:
     if mode not in entry.modes:
         instead = entry.instead.get(mode)
         hint = f"; its {mode} form is {instead.upper()}: rlcb train {instead} --mode {mode}" if instead else ""
-        raise UsageError(f"--mode {mode}: {algorithm} has {' and '.join(entry.modes)} alone{hint}")
+        raise UsageError(f"--mode {mode}: {algorithm} only has {' and '.join(entry.modes)} mode{hint}")
 
 
 def refuse_workers(mode: str, overrides: Given) -> None:
@@ -121,11 +123,15 @@ def _resumed_config(request: Request, path: Path) -> tuple[Config, str]:
         changes["num_envs_per_worker"] = ("--num-workers", None)  # the total stays what it is
     longer = build_config(None, changes, base=config, mode=mode)
     refuse_workers(mode, request.overrides)
-    if config.training.lr_schedule == "linear" and _length(longer) != _length(config):
+    return longer, mode
+
+
+def _note_new_length(config: Config, path: Path) -> None:
+    """Say that the learning rate will fall differently, if the run in a directory had another length."""
+    if config.training.lr_schedule == "linear" and _length(config) != _length(read_run(path)[0]):
         note(
             "the linear schedule of the learning rate now ends with the new length of the run, not with the earlier one"
         )
-    return longer, mode
 
 
 def _length(config: Config) -> tuple[float | None, int]:

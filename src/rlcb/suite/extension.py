@@ -95,13 +95,14 @@ def _like_recorded(kind: Kind, planned: Suite, wanted: Suite) -> Config:
 
 def _refuse_differences(output: Path, planned: Suite, wanted: Suite) -> None:
     """Raise UsageError if anything recorded is missing in the suite that is wanted, or other than it was."""
-    missing, different = _missing(planned.settings, wanted.settings), _different(planned, wanted)
+    missing, different = _missing(planned.settings, wanted), _different(planned, wanted)
     if not missing and not different:
         return
     earlier, now = planned.settings, wanted.settings
     if different and earlier.config != now.config:  # another name of a file with the same settings is no difference
         different = [_difference(CONFIG, earlier.config, now.config), *different]
-    named = [_difference(key, getattr(earlier, key), getattr(now, key)) for key in missing] + different
+    values = {key: _difference(key, getattr(earlier, key), getattr(now, key)) for key in missing}
+    named = [words if key in wanted.named else f"{words} by default" for key, words in values.items()] + different
     more = f" and {len(named) - _SHOWN} more" if len(named) > _SHOWN else ""
     if different:
         advice = "Use the recorded values (--output-dir alone resumes that suite) or another --output-dir"
@@ -113,10 +114,14 @@ def _refuse_differences(output: Path, planned: Suite, wanted: Suite) -> None:
     )
 
 
-def _missing(earlier: SuiteConfig, now: SuiteConfig) -> dict[str, list[Any]]:
-    """The lists that lack a recorded value, each with the recorded and the new values."""
-    lists = {key: (getattr(earlier, key), getattr(now, key)) for key in LISTS}
-    return {key: _joined(before, present) for key, (before, present) in lists.items() if _without(before, present)}
+def _missing(earlier: SuiteConfig, wanted: Suite) -> dict[str, list[Any]]:
+    """The lists that lack a recorded value, each with the recorded values and the new ones that were asked for."""
+    found = {}
+    for key in LISTS:
+        before, now = getattr(earlier, key), getattr(wanted.settings, key)
+        if _without(before, now):
+            found[key] = _joined(before, now if key in wanted.named else [])
+    return found
 
 
 def _different(planned: Suite, wanted: Suite) -> list[str]:

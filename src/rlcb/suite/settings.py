@@ -48,6 +48,7 @@ class Suite:
     # For messages: the file that the settings are from, None if from flags, and those of the configurations.
     file: Path | None = field(default=None, compare=False)
     config_files: tuple[Path, ...] = field(default=(), compare=False)
+    named: frozenset[str] = field(default=frozenset(), compare=False)  # the settings that are not left to defaults
 
 
 def build_suite(path: Path | None, flags: Given, known: Mapping[Kind, Config] | None = None) -> Suite:
@@ -76,7 +77,8 @@ def build_suite(path: Path | None, flags: Given, known: Mapping[Kind, Config] | 
     named = {kind: _file_of(settings, source, kind) for kind in settings.kinds if kind not in (known or {})}
     used = (file or default_file(kind.algorithm, kind.mode) for kind, file in named.items())
     files = tuple(dict.fromkeys(file for file in used if file))
-    return Suite(settings, _build_configs(settings, source, named, known or {}), path, files)
+    configs = _build_configs(settings, source, named, known or {})
+    return Suite(settings, configs, path, files, frozenset(values))
 
 
 def read_settings(path: Path) -> SuiteConfig:
