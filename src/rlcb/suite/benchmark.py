@@ -243,6 +243,7 @@ def _do(work: Work, jobs: int | str | None, again: str) -> int:
         display.line(f"{runs} disturbed by other programs; repeat on a quiet machine: {again} --repeat-disturbed")
     event(work.output, "suite_finished", failures=work.failures)
     if work.failures:
-        reasons = "; ".join(f"{name}: {reason}" for name, reason in work.failures.items())
+        # Each run's own command to resume it is left out: the suite's resumes all of them.
+        reasons = "; ".join(f"{name}: {reason.partition('; resume ')[0]}" for name, reason in work.failures.items())
         raise RlcbError(f"{len(work.failures)} failed ({reasons}); everything else is complete; to retry: {again}")
     return 0
