@@ -54,6 +54,14 @@ def _is_module(name: object) -> bool:
     return isinstance(name, str) and name.isascii() and all(part.isidentifier() for part in name.split("."))
 
 
+def few_episodes(group: Group) -> list[str]:
+    """That runs of a group have no reward, as a note; none where all have one."""
+    unknown = group.metrics["final_reward"].missing
+    have = "it has" if unknown == 1 else "they have"
+    few = f"finished fewer than 100 episodes, so {have} no reward (a mean of 100 episodes)"
+    return [f"{group.label}: {unknown} of {counted(len(group.runs), 'run')} {few}"] if unknown else []
+
+
 def disturbed_text(run: Run) -> str:
     """What disturbed a run, for a list of remarks; empty if nothing did."""
     return f"disturbed: {run.disturbance.words}" if run.disturbed else ""

@@ -3,6 +3,7 @@
 import json
 import math
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ except ImportError:  # the parser of the standard library gives the same values,
     _quick = None  # type: ignore[assignment]
 
 LARGEST_OBJECT = 64 * 2**20
+_LONGEST_REASON = 1000
 
 
 def parse_json(text: bytes) -> Any:
@@ -73,11 +75,16 @@ def whole_number(value: Any) -> int | None:
     return int(found) if found is not None and found == int(found) else None
 
 
-def plain(value: Any) -> str:
+def plain(value: Any, most: int = 200) -> str:
     """Text without control characters and of limited length; empty for anything but text."""
     if not isinstance(value, str):
         return ""
-    return "".join(letter if letter.isprintable() else "?" for letter in value[:200])
+    return "".join(letter if letter.isprintable() else "?" for letter in value[:most])
+
+
+def failure_reason(event: Mapping[str, Any]) -> str:
+    """The line with which a run failed, from its events: long enough for the paths and the command in it."""
+    return plain(next(iter(str(event.get("reason")).splitlines()), ""), _LONGEST_REASON) or "no reason recorded"
 
 
 def env_names(value: Any) -> tuple[str, str | None]:
