@@ -23,6 +23,13 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
     os.environ["XDG_CACHE_HOME"] = str(tmp_path_factory.mktemp("cache"))
 
 
+@pytest.fixture(autouse=True)
+def own_module_folder() -> Iterator[None]:
+    """A command that runs within a test leaves no folder of modules to the tests after it."""
+    yield
+    os.environ.pop("RLCB_MODULE_FOLDER", None)
+
+
 @pytest.fixture
 def start() -> Iterator[Callable[..., subprocess.Popen[str]]]:
     """Start commands in the background; whatever still runs at the end of the test is killed."""

@@ -201,7 +201,7 @@ def test_networks_that_do_not_fit_are_refused_before_the_run(folder: Path) -> No
     (folder / "nets.py").write_text(NETWORKS)
     expected = {"Dropout": "dropout", "Values": "values must be float32 of shape (3,)", "Idle": "idle.weight",
                 "Norm": "norm.running_mean", "Constructor": "takes 1 positional argument", "Function": "nn.Module",
-                "Missing": "has no class Missing"}  # fmt: skip
+                "Missing": "has no class Missing", "Idl": "did you mean nets:Idle?"}  # fmt: skip
     for name, words in expected.items():
         network = ("--network", f"nets:{name}")
         refused = rlcb(folder, "train", "ppo", "--env", "CartPole-v1", *network, *SMALL, "--output-dir", "run")

@@ -186,6 +186,10 @@ def test_names() -> None:
         assert family_of(name).module != "atari"
     with pytest.raises(UsageError, match=r"unknown environment 'ALE/Pomg-v5'; did you mean ALE/Pong-v5\?"):
         canonical_env_name("ALE/Pomg-v5")
+    with pytest.raises(UsageError, match=r"^'Pong-v4' skips frames at random.*; use ALE/Pong-v5 or PongNoFra"):
+        canonical_env_name("Pong-v4")  # also after ale-py has registered it
+    with pytest.raises(UsageError, match=r"unknown environment 'Walker2d-v0'; did you mean Walker2d-v"):
+        canonical_env_name("Walker2d-v0")
 
 
 def test_the_id_decides_on_sticky_actions_unless_told() -> None:

@@ -11,6 +11,7 @@ from PIL import Image
 
 from helpers.run_directories import add_event, log_of, write_evaluation, write_run
 from rlcb.analysis.comparison import compare
+from rlcb.analysis.grouping import setting_text
 from rlcb.analysis.load import load_run, load_runs
 from rlcb.analysis.metrics import METRICS
 from rlcb.analysis.plots import (
@@ -251,6 +252,24 @@ def test_what_is_not_comparable_is_named_and_never_pooled(tmp_path: Path, other:
     assert "NOT COMPARABLE" in text
     assert words in text
     assert "1 run is not part of this comparison" in comparison.verdict
+
+
+def test_modules_are_named_without_brackets() -> None:
+    assert setting_text(["my_envs", "my_networks"]) == "my_envs my_networks"
+    assert setting_text([]) == "none"
+
+
+def test_failed_runs_do_not_make_a_task_the_main_one(tmp_path: Path) -> None:
+    command = "rlcb train --resume runs/cart --import my_envs"
+    for seed in (1, 2, 3):
+        write_run(tmp_path / f"a_{seed}", seed=seed, updates=30)
+        fail(tmp_path / f"a_{seed}")
+        add_event(tmp_path / f"a_{seed}", "failed", reason=f"{'long ' * 100}reason; {command}", exit_code=7)
+    write_run(tmp_path / "b_1", seed=1)
+    comparison = compared(tmp_path)
+    assert [run.seed for group in comparison.sets[0].groups for run in group.runs] == [1]
+    assert comparison.sets[0].budget == "245,760 steps"
+    assert all(f"reason; {command}" in excluded.reason for excluded in comparison.excluded)  # not cut
 
 
 def test_unfinished_runs_are_shown_but_nothing_is_concluded(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import pytest
 from torch.utils.tensorboard import SummaryWriter
 
 from helpers.processes import ROOT
+from rlcb.analysis.comparison import compare
 from rlcb.analysis.external.convert import convert, load_imported, run_of
 from rlcb.analysis.external.find import source_at
 from rlcb.analysis.external.labels import Labels
@@ -62,6 +63,15 @@ def test_real_logs(path: str, label: str, seed: int | None, steps: int, episodes
     assert np.all(np.diff(run.history.step) > 0)
     assert np.all(np.diff(run.history.time) >= 0)
     assert all(len(source.sha256) == 64 for source in run.external.sources)
+
+
+def test_a_log_without_a_reward_does_not_limit_equal_steps() -> None:
+    long, short = read(LOGS / "sb3" / "ppo_CartPole-v1_seed1"), read(CLEANRL.parent)
+    (one,) = compare([long, short]).sets
+    assert (one.equal_steps, short.compared_reward) == (20184, None)
+    few = "CleanRL PPO (external): 1 of 1 run finished fewer than 100 episodes, so it has no reward"
+    assert any(note.startswith(few) for note in one.notes)
+    assert not any("ended at" in note for note in one.notes)
 
 
 def test_episodes_become_the_mean_of_the_last_hundred_in_the_order_in_which_they_ended() -> None:

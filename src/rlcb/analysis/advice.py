@@ -110,7 +110,8 @@ def _open(choice: Choice) -> list[str]:
     level = level if choice.rivals else [peer for peer in choice.peers if peer not in faster]
     quicker = f"{names_of(faster)} {_is(faster)} faster than {name_of(pick)}" if faster else ""
     if not level:
-        return [f"No group is recommended: {quicker or f'{name_of(pick)}: {_facts(choice)}'}", *_not_compared(choice)]
+        known = f": {quicker}" if quicker else f"; {name_of(pick)}: {_facts(choice)}"
+        return [f"No group is recommended{known}", *_not_compared(choice)]
     rewards = _rewards([pick, *level], metric) if choice.rivals else ""
     return [
         f"No difference established between {names_of([pick, *level])}: "
@@ -150,8 +151,9 @@ def _not_compared(choice: Choice) -> list[str]:
     one, metric = choice.one, choice.metric
     missing = left_out(one.measured, metric)
     known = "no other group has a reward for every seed"
-    known = known if choice.pick.metrics[metric].n else f"{_in_words(metric)} unknown"
-    found = [f"not ranked by reward: {missing}" if missing else known]
+    known = f"not ranked by reward: {missing}" if missing else known
+    few = " (fewer than 100 episodes: train for longer)" if metric == "final_reward" else ""
+    found = [known if choice.pick.metrics[metric].n else f"{_in_words(metric)} unknown{few}"]
     own = [group for group in one.measured if not group.external]
     if choice.pick.unjudged:
         return found  # which its facts say already

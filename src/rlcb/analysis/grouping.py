@@ -62,7 +62,7 @@ def shown_config(run: Run) -> dict[str, Any]:
 
 
 def split_by_task(runs: Iterable[Run]) -> list[tuple[Task, list[Run]]]:
-    """Runs by task, the one with most runs first, those of other programs alone after them, unfinished ones last.
+    """Runs by task, the one with most runs that did not fail first; others' alone after them, unfinished ones last.
 
     A run that failed before it recorded its machine joins the finished runs that have the same task otherwise; a run
     of another program the largest set of finished ones with its environment and, where they are known, its levels.
@@ -80,12 +80,16 @@ def split_by_task(runs: Iterable[Run]) -> list[tuple[Task, list[Run]]]:
     for task, run in without_machine:
         alike = (other for other in sets if other.finished and replace(other, machine="") == task)
         sets.setdefault(next(alike, task), []).append(run)
-    own = {task: len(members) for task, members in sets.items() if task.finished}
+    own = {task: _usable(members) for task, members in sets.items() if task.finished}
     for task, run in foreign:
         fitting = [other for other in own if other.env == task.env and task.levels in ("", other.levels)]
         sets.setdefault(max(fitting, key=lambda other: own[other], default=task), []).append(run)
     foreign_alone = {task: all(run.external for run in members) for task, members in sets.items()}
-    return sorted(sets.items(), key=lambda item: (not item[0].finished, foreign_alone[item[0]], -len(item[1])))
+    return sorted(sets.items(), key=lambda item: (not item[0].finished, foreign_alone[item[0]], -_usable(item[1])))
+
+
+def _usable(runs: Sequence[Run]) -> int:
+    return sum(run.status != "failed" for run in runs)
 
 
 def split_by_group(runs: Iterable[Run]) -> list[list[Run]]:
@@ -129,6 +133,7 @@ def labels_of(groups: Sequence[Sequence[Run]]) -> list[str]:
     for name, mine in zip(names, settings, strict=True):
         alike = [theirs for other, theirs in zip(names, settings, strict=True) if other == name]
         keys = [key for key in mine if any(theirs.get(key) != mine[key] for theirs in alike)]
+        keys.sort(key=lambda key: key == "imports")  # named last: modules differ wherever the environments do
         labels.append(", ".join([name, *(plain(f"{key} {setting_text(mine[key])}") for key in keys[:_MOST_NAMED])]))
     return [label if labels.count(label) == 1 else f"{label} #{number + 1}" for number, label in enumerate(labels)]
 
@@ -149,4 +154,6 @@ def variant_settings(groups: Sequence[tuple[str, Run]]) -> dict[str, dict[str, A
 
 def setting_text(value: Any) -> str:
     """The value of a setting."""
+    if isinstance(value, list):
+        return plain(" ".join(map(str, value))) or "none"
     return f"{value:g}" if isinstance(value, float) else plain(str(value))

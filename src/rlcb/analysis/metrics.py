@@ -90,7 +90,8 @@ def reference_of(groups: Sequence[Sequence[Run]], threshold: float | None) -> Re
     Threshold and equal time are those of our runs, where there are any: the speed of others is not comparable.
     """
     runs = [run for group in groups for run in group]
-    logs = [run.history for run in runs if len(run.history)]
+    # An external run without a reward cannot be compared at any step, so it does not limit the others.
+    logs = [run.history for run in runs if len(run.history) and not (run.external and run.compared_reward is None)]
     own = [[run for run in group if not run.external] for group in groups]
     judged = own if any(own) else groups
     times = [float(run.history.time[-1]) / 3600 for group in judged for run in group if len(run.history)]

@@ -13,7 +13,7 @@ from rlcb.analysis.evaluations import Evaluations
 from rlcb.analysis.external.record import External
 from rlcb.analysis.history import WINDOW, History
 from rlcb.analysis.machines import cores_used, machine_of, nodes_of, own_machine
-from rlcb.analysis.untrusted import LONGEST_REASON, number, plain, section, whole_number
+from rlcb.analysis.untrusted import failure_reason, number, plain, section, whole_number
 from rlcb.disturbance.verdict import Disturbance
 from rlcb.words import counted
 
@@ -270,9 +270,7 @@ def status_of(
     if owner and owner.alive:
         return "unfinished", f"still running ({owner}), {where}"
     if last.get("event") == "failed":
-        return "failed", plain(
-            next(iter(str(last.get("reason")).splitlines()), ""), LONGEST_REASON
-        ) or "no reason recorded"
+        return "failed", failure_reason(last)
     if said == "diverged" and last.get("event") != "resumed":
         return "failed", f"diverged {where}"
     if last.get("event") == "interrupted" or said == "interrupted":

@@ -11,8 +11,8 @@ from rlcb.analysis.alive import Owner, owner_of
 from rlcb.analysis.load import config_of, identity_of, places_of, variant_of
 from rlcb.analysis.run import FINAL_UPDATES
 from rlcb.analysis.untrusted import (
-    LONGEST_REASON,
     env_names,
+    failure_reason,
     number,
     plain,
     read_object,
@@ -182,8 +182,7 @@ def _state(status: RunStatus, owner: Owner | None, said: str, problem: str, even
     ending = last.get("event") or said
     where = f"at step {status.step:,}" if status.step is not None else "before its first update"
     if ending == "failed":
-        reason = plain(next(iter(str(last.get("reason")).splitlines()), ""), LONGEST_REASON)
-        state, detail = "failed", reason or "no reason recorded"
+        state, detail = "failed", failure_reason(last)
     elif ending == "diverged":
         state, detail = "failed", f"diverged {where}"
     elif ending == "interrupted":

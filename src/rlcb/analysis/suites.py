@@ -8,7 +8,7 @@ from statistics import fmean
 from typing import Any
 
 from rlcb.analysis.alive import owner_of
-from rlcb.analysis.untrusted import LONGEST_REASON, import_flags, number, plain, read_tail, section, whole_number
+from rlcb.analysis.untrusted import failure_reason, import_flags, number, plain, read_tail, section, whole_number
 from rlcb.config.registry import ALGORITHMS, VARIANT_NAME, Kind
 from rlcb.config.variants import kinds_of
 from rlcb.config.yaml_file import read_yaml
@@ -82,11 +82,7 @@ class Suite:
     def failure(self, run: SuiteRun) -> str | None:
         """Why the run failed since the suite was started; None if it did not."""
         last = self.last_events.get(run.name, {})
-        return (
-            (plain(last.get("reason"), LONGEST_REASON) or "no reason recorded")
-            if last.get("event") == "run_failed"
-            else None
-        )
+        return failure_reason(last) if last.get("event") == "run_failed" else None
 
     def seconds_left(self, running: list[float], waiting: int, known: list[float]) -> float | None:
         """Seconds until all runs are done: of those `running` what each has left, of runs like those waiting what is

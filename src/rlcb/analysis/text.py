@@ -6,7 +6,7 @@ from rlcb.analysis.best import lead_text, listed, standing, why_untested
 from rlcb.analysis.metrics import HOURS, METRIC, NEEDS_ONE_MEASURE
 from rlcb.analysis.records import ComparableSet, Excluded, Group, MachineTable, Pair, Speedup
 from rlcb.analysis.statistics import Interval
-from rlcb.analysis.unjudged import doubt, notes_on_speed, speed_mark, why_not_judged
+from rlcb.analysis.unjudged import doubt, few_episodes, notes_on_speed, speed_mark, why_not_judged
 from rlcb.analysis.untrusted import plain
 from rlcb.analysis.work import unequal_work, work_differences
 from rlcb.words import counted, span_text
@@ -125,7 +125,7 @@ def untested_text(pairs: Sequence[Pair]) -> str:
     if any(pair.interval for pair in pairs):
         return ""
     reasons = list(dict.fromkeys(pair.verdict.removeprefix("n/a (").removesuffix(")") for pair in pairs))
-    more = [f"{len(reasons) - _MOST_REASONS} other reasons"] if len(reasons) > _MOST_REASONS else []
+    more = [counted(len(reasons) - _MOST_REASONS, "other reason")] if len(reasons) > _MOST_REASONS else []
     return "; ".join(reasons[:_MOST_REASONS] + more)
 
 
@@ -257,10 +257,7 @@ def notes_on(one: ComparableSet) -> tuple[str, ...]:
         notes += [f"{group.label}: {run.name} (seed {run.seed}) failed: {run.reason}" for run in group.failed]
         if not group.valid:
             notes.append(f"{group.label}: invalid, {counted(len(group.failed), 'seed')} failed")
-        unknown = group.metrics["final_reward"].missing
-        if unknown:
-            few = "finished fewer than 100 episodes, so they have no reward (a mean of 100 episodes)"
-            notes.append(f"{group.label}: {unknown} of {counted(len(group.runs), 'run')} {few}")
+        notes += few_episodes(group)
     unlike = unequal_work([(group.label, group.runs[0]) for group in one.measured])
     notes += [f"not the same work: {difference}" for difference in unlike]
     for found in (group.speedup for group in one.measured):

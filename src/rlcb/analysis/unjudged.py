@@ -46,6 +46,14 @@ def _import_flags(run: Run) -> str:
     return import_flags(section(run.config, "env").get("imports"), section(run.config, "training").get("network"))
 
 
+def few_episodes(group: Group) -> list[str]:
+    """That runs of a group have no reward, as a note; none where all have one."""
+    unknown = group.metrics["final_reward"].missing
+    have = "it has" if unknown == 1 else "they have"
+    few = f"finished fewer than 100 episodes, so {have} no reward (a mean of 100 episodes)"
+    return [f"{group.label}: {unknown} of {counted(len(group.runs), 'run')} {few}"] if unknown else []
+
+
 def disturbed_text(run: Run) -> str:
     """What disturbed a run, for a list of remarks; empty if nothing did."""
     return f"disturbed: {run.disturbance.words}" if run.disturbed else ""

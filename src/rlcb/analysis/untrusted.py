@@ -3,6 +3,7 @@
 import json
 import math
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ except ImportError:  # the parser of the standard library gives the same values,
     _quick = None  # type: ignore[assignment]
 
 LARGEST_OBJECT = 64 * 2**20
-LONGEST_REASON = 1000  # letters; it may end with a command
+_LONGEST_REASON = 1000  # letters; it may end with a command
 
 
 def parse_json(text: bytes) -> Any:
@@ -92,6 +93,13 @@ def import_flags(imports: Any, network: Any) -> str:
 
 def _is_module(name: object) -> bool:
     return isinstance(name, str) and name.isascii() and all(part.isidentifier() for part in name.split("."))
+
+
+def failure_reason(event: Mapping[str, Any]) -> str:
+    """The line with which a run failed, from its events: long enough for the paths and the command in it."""
+    reason = event.get("reason")
+    line = next(iter(reason.splitlines()), "") if isinstance(reason, str) else ""
+    return plain(line, _LONGEST_REASON) or "no reason recorded"
 
 
 def env_names(value: Any) -> tuple[str, str | None]:

@@ -25,6 +25,7 @@ _PROCGEN = {row["game"]: row for row in csv.DictReader(_TABLE.splitlines())}
 GAMES = tuple(_PROCGEN)
 # Ids of Atari games that give every frame, or whose skipping of frames can be turned off; ale-py need not be there.
 _ATARI = re.compile(r"ALE/\w+-v5|\w+NoFrameskip-v[04]")
+_OTHER_ATARI = re.compile(r"(\w+)-v[04]")  # what the other ids of Atari games look like
 INSTALL_ATARI = "pip install 'rl-cluster-benchmark[atari]'"
 
 
@@ -73,6 +74,13 @@ def _is_registered(name: str) -> bool:
     import gymnasium
 
     return name in gymnasium.registry
+
+
+def _is_gymnasium_id(name: str) -> bool:
+    """Whether an environment is registered, and is no other id of an Atari game: these skip frames at random."""
+    import gymnasium
+
+    return _is_registered(name) and not str(gymnasium.registry[name].entry_point).startswith("ale_py")
 
 
 def _is_atari_game(name: str) -> bool:
@@ -137,7 +145,7 @@ FAMILIES = (  # a name belongs to the first that has a short name for it
         module="gymnasium",
         short_name=lambda name: name,
         full_name=lambda name: name,
-        exists=_is_registered,
+        exists=_is_gymnasium_id,
         state_bytes=1_000,
     ),
 )
@@ -176,8 +184,18 @@ def canonical_env_name(name: str) -> str:
     """The full name of an environment that exists; another one is a UsageError."""
     family, short = find(name)
     if not family.exists(short):
-        raise UsageError(f"unknown environment {name!r}{_hint(name)}")
+        raise UsageError(_instead_of_random_skips(name) or f"unknown environment {name!r}{_hint(name)}")
     return family.full_name(short)
+
+
+def _instead_of_random_skips(name: str) -> str | None:
+    """What is said of an id of an Atari game whose number of skipped frames is random; None for any other name."""
+    game = _OTHER_ATARI.fullmatch(name)
+    if game and find_spec("ale_py") and _is_atari_game(f"ALE/{game[1]}-v5"):
+        return (
+            f"{name!r} skips frames at random, which is not supported; use ALE/{game[1]}-v5 or {game[1]}NoFrameskip-v4"
+        )
+    return None
 
 
 def _hint(name: str) -> str:

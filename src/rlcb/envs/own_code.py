@@ -51,7 +51,8 @@ def load(module: str) -> ModuleType:
         raise UsageError(f"{module!r} is not a module name; valid: names such as my_envs or package.module")
     if module not in _permitted:
         raise NotPermitted(
-            f"names the module {module}, which is not imported automatically; if you trust it, add --import {module}"
+            f"names the module {module}, which is not imported automatically; if you trust it, add --import {module} "
+            f'(from Python: imports=["{module}"])'
         )
     folder = os.environ.get(FOLDER)
     if folder and folder not in sys.path and os.path.isdir(folder):

@@ -1,5 +1,6 @@
 """Networks of the user's own: `module:Class`, made with the environment's EnvSpec and checked before they are used."""
 
+import difflib
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,9 +20,11 @@ _BATCH = 3  # observations that a network is tried with
 def make(name: str, spec: "EnvSpec") -> nn.Module:
     """An object of the class that `module:Class` names, made as `Class(spec)`; anything but a module is refused."""
     module_name, _, class_name = name.partition(":")
-    found = getattr(load(module_name), class_name, None)
+    found = getattr(module := load(module_name), class_name, None)
     if not callable(found):
-        raise UsageError(f"network {name}: {module_name} has no class {class_name}")
+        close = difflib.get_close_matches(class_name, vars(module), 1)
+        meant = f"; did you mean {module_name}:{close[0]}?" if close else ""
+        raise UsageError(f"network {name}: {module_name} has no class {class_name}{meant}")
     try:
         with torch.device("cpu"):  # also where only the shapes of other networks are asked for
             network = found(spec)

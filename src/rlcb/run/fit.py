@@ -7,6 +7,7 @@ from rlcb.console import note
 from rlcb.envs.base import EnvSpec
 from rlcb.envs.families import foreseen_spec, tried_out
 from rlcb.envs.own_code import module_of
+from rlcb.words import counted
 
 
 @dataclass(frozen=True)
@@ -21,7 +22,7 @@ class Fit:
     def words(self) -> str:
         """The environment's spaces, for people."""
         shape = " × ".join(map(str, self.spec.observation_shape))
-        actions = f"{self.spec.num_actions} {'continuous ' if self.spec.continuous else ''}actions"
+        actions = counted(self.spec.num_actions, "continuous action" if self.spec.continuous else "action")
         return f"{shape} {self.spec.observation_dtype} observations, {actions}"
 
 

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from rlcb.analysis.metrics import METRIC, OF_SPEED
 from rlcb.analysis.records import ComparableSet, Group
+from rlcb.analysis.unjudged import few_episodes
 
 _JUDGED = "reward_at_equal_steps"
 _SHORT = 0.9  # of the steps of our runs: a run that ended before that is worth a note
@@ -41,7 +42,12 @@ def unknown_of(group: Group, metric: str) -> str:
 def external_notes(one: ComparableSet) -> list[str]:
     """Where each external group comes from, how its rewards are smoothed and what is not known of it."""
     notes = []
-    ends = [(run.metrics.total_timesteps or 0.0, group) for group in one.measured for run in group.runs]
+    ends = [
+        (run.metrics.total_timesteps or 0.0, group)
+        for group in one.measured
+        for run in group.runs
+        if not group.external or run.compared_reward is not None
+    ]
     first, shortest = min(ends, key=lambda item: item[0], default=(0.0, None))
     others = [end for end, group in ends if not group.external]
     if shortest and shortest.external and others and first < _SHORT * min(others):
@@ -52,6 +58,7 @@ def external_notes(one: ComparableSet) -> list[str]:
     for group in one.measured:
         origin = group.external
         if origin:
+            notes += few_episodes(group)
             unknown = [f"{name} ({why})" for name, why in _together(origin.unknown).items()]
             guessed = [f"{name} (from {how})" for name, how in origin.guessed.items() if name != "name"]
             notes.append(
