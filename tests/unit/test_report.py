@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from helpers.run_directories import add_event, change, write_evaluation, write_run
+from helpers.run_directories import add_event, change, log_of, write_evaluation, write_run
 from rlcb import __version__
 from rlcb.analysis.comparison import compare
 from rlcb.analysis.load import load_run, load_runs
@@ -231,6 +231,28 @@ def test_one_seed_has_a_winner_in_speed_alone(tmp_path: Path) -> None:
     assert not re.search(r"\| Final reward \|[^|]*\|[^|]*\| \*\*", text)
     rows = [line for line in text.splitlines() if line.startswith("|") and "is ahead" in line]
     assert {line.split("|")[1].strip() for line in rows} == {"Average FPS"}
+
+
+def test_seeds_are_drawn_alone_where_one_of_them_has_no_reward(tmp_path: Path) -> None:
+    for seed in (1, 2, 3):
+        write_run(tmp_path / "runs" / f"a{seed}", seed=seed)
+        write_run(tmp_path / "runs" / f"b{seed}", seed=seed, **PARALLEL)
+    log = log_of(tmp_path / "runs" / "a2")
+    log.write_text(re.sub(r'"rollout/episodes": \d+', '"rollout/episodes": 7', log.read_text()))
+    runs = loaded(tmp_path / "runs")
+    a, b = sorted(compare(runs).sets[0].groups, key=lambda group: group.mode, reverse=True)
+    assert (a.mode, b.seed_curves) == ("sequential", {})
+    assert {"reward_steps", "reward_hours"} == a.seed_curves.keys() == b.curves.keys() - a.curves.keys()
+    assert [seed for seed, _ in a.seed_curves["reward_steps"]] == [1, 3]
+    for seed, curve in a.seed_curves["reward_steps"]:
+        (run,) = (run for run in a.runs if run.seed == seed)
+        known = run.history.episodes >= 100
+        values = np.interp(curve.x, run.history.step[known], run.history.reward[known])
+        np.testing.assert_allclose(curve.mean, values)
+    page, text = report(runs, tmp_path / "out")
+    assert f"No mean, because a seed has no reward: {a.label}; single seeds are drawn instead." in text
+    charts = page.text
+    assert all((f"{a.label}, seed {seed}" in charts) == (seed != 2) for seed in (1, 2, 3))
 
 
 def test_winners_where_the_interval_leaves_zero_out(tmp_path: Path) -> None:

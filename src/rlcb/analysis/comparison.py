@@ -30,6 +30,7 @@ from rlcb.analysis.metrics import (
     group_curves,
     measure,
     reference_of,
+    seed_curves,
 )
 from rlcb.analysis.pairs import all_pairs
 from rlcb.analysis.recipes import rank_recipes
@@ -161,7 +162,8 @@ def _make_group(label: str, alike: Sequence[Run], runs: Sequence[Run], reference
         metrics=metrics,
         speedup=None,
         time_shares={name: float(np.mean([share.get(name, 0.0) for share in shares])) for name in activities},
-        curves=group_curves(runs, quiet, seed) if runs else {},
+        curves=(curves := group_curves(runs, quiet, seed) if runs else {}),
+        seed_curves=seed_curves(runs, quiet, curves),
         speeds=speeds,
     )
 

@@ -1,6 +1,6 @@
 """The metrics that groups are compared by: how each is printed and computed for one run; and the curves of a group."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -8,7 +8,7 @@ import numpy as np
 from rlcb.analysis.history import History
 from rlcb.analysis.machines import nodes_of
 from rlcb.analysis.run import LATE_STEPS, Run
-from rlcb.analysis.statistics import Array, Curve, first_reaching, mean_curve, value_at
+from rlcb.analysis.statistics import Array, Curve, SeedCurve, first_reaching, mean_curve, value_at
 from rlcb.analysis.untrusted import number
 
 THRESHOLD = 0.8  # of the way from an untrained policy to the best group's final reward
@@ -163,18 +163,33 @@ def _per_million(rate: float | None, fps: float | None, unit: float = 1.0) -> fl
 
 def group_curves(runs: Sequence[Run], quiet: Sequence[Run], seed: int) -> dict[str, Curve]:
     """All curves of a group, those over time of its `quiet` runs; those for which a run has no data are left out."""
-    makers: dict[str, Callable[[History], tuple[Array, Array]]] = {
+    found = {
+        name: mean_curve([maker(run.history) for run in (quiet if "hours" in name else runs)], seed)
+        for name, maker in _curve_makers().items()
+    }
+    return {name: curve for name, curve in found.items() if curve is not None}
+
+
+def seed_curves(runs: Sequence[Run], quiet: Sequence[Run], drawn: Collection[str]) -> dict[str, tuple[SeedCurve, ...]]:
+    """For each curve that is not `drawn` as a mean over all seeds: those of the single seeds that have data."""
+    found = {}
+    for name, maker in _curve_makers().items():
+        alone = [(run.seed, mean_curve([maker(run.history)], 0)) for run in (quiet if "hours" in name else runs)]
+        known = tuple((seed, curve) for seed, curve in alone if curve is not None)
+        if name not in drawn and known:
+            found[name] = known
+    return found
+
+
+def _curve_makers() -> dict[str, Callable[[History], tuple[Array, Array]]]:
+    """How each curve follows from the history of a run."""
+    return {
         "reward_steps": lambda history: (history.step, history.settled_reward),
         "reward_hours": lambda history: (history.time / 3600, history.settled_reward),
         "fps_hours": _speed,
         "policy_loss_steps": lambda history: (history.step, _smooth(history.policy_loss)),
         "steps_hours": lambda history: (history.time / 3600, history.step),
     }
-    found = {
-        name: mean_curve([maker(run.history) for run in (quiet if "hours" in name else runs)], seed)
-        for name, maker in makers.items()
-    }
-    return {name: curve for name, curve in found.items() if curve is not None}
 
 
 def _speed(history: History) -> tuple[Array, Array]:

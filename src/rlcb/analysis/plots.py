@@ -30,6 +30,7 @@ _DOTS = 150  # per inch
 INK, _FAINT, GREY, _ON_BRIGHT = "#222222", "#DDDDDD", "#777777", "#1A1A1A"
 _DARK = ("#0072B2", "#D55E00", "#009E73", "#000000", "#666666")  # colours to write on in white
 _SPREAD = "lines: mean over seeds, bands: 95 % interval"
+_SINGLE = "; thin lines: single seeds, where another seed has no value"
 REWARD = "Mean reward of the last 100 episodes"
 # Curve, title and label of each panel.
 _FOUR_PANELS = (
@@ -190,20 +191,23 @@ def group_colour(number: int) -> str:
 def draw_curves(axis: "Axes", groups: Sequence[Group], name: str, label: str, colours: Colours) -> float:
     """Draw the curves of the groups with their bands; returns the end of the longest."""
     style_axis(axis)
-    drawn = [group for group in groups[:MOST_CURVES] if name in group.curves]
-    curves = [(colours[group.label], group, group.curves[name]) for group in drawn]
-    if not curves:
+    curves = [(colours[g.label], g, g.curves[name]) for g in groups[:MOST_CURVES] if name in g.curves]
+    single = [(colours[g.label], g, curve) for g in groups[:MOST_CURVES] for _, curve in g.seed_curves.get(name, ())]
+    if not curves and not single:
         axis.text(0.5, 0.5, "no data", transform=axis.transAxes, ha="center", va="center", color=GREY)
-    end = max((float(curve.x[-1]) for _, _, curve in curves), default=0.0)
+        axis.set_xticks([])
+        axis.set_yticks([])
+    end = max((float(curve.x[-1]) for _, _, curve in curves + single), default=0.0)
     unit, unit_name = next((scale, text) for least, scale, text in _TIME_UNITS if end >= least)
     if name.endswith("_steps"):
         unit = 1.0
         _scale_steps(axis.xaxis)
-    for number, group, curve in curves:
+    for number, group, curve in curves + single:
         style = STYLES[number // len(COLOURS) % len(STYLES)]
         mark = "o" if len(curve.x) == 1 else ""
-        look: dict[str, Any] = {"color": group_colour(number), "linestyle": style, "marker": mark, "linewidth": 1.7}
-        axis.plot(curve.x * unit, curve.mean, label=label_text(group.label), **look)
+        look: dict[str, Any] = {"color": group_colour(number), "linestyle": style, "marker": mark}
+        width = 1.7 if name in group.curves else 0.8
+        axis.plot(curve.x * unit, curve.mean, label=label_text(group.label), linewidth=width, **look)
         if curve.n > 1:
             # Where all seeds have the same value there is no interval: the band has no width there.
             low, high = (np.where(np.isfinite(bound), bound, curve.mean) for bound in (curve.low, curve.high))
@@ -230,7 +234,8 @@ def finish(figure: "Figure", groups: Sequence[Group], title: str, spread: str = 
     if len(groups) > len(drawn):
         title = f"{title} (the first {len(drawn)} of {len(groups)} groups)"
     several = any(len(group.runs) > 1 for group in drawn)
-    subtitle = f"\n{spread}" if several else ""
+    single = _SINGLE if spread == _SPREAD and any(group.seed_curves for group in drawn) else ""
+    subtitle = f"\n{spread}{single}" if several else ""
     width = int(figure.get_figwidth() * 9)
     figure.suptitle(textwrap.fill(label_text(title, 300), width) + subtitle, fontsize=12, color=INK)
     found: dict[str, Any] = {}

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from rlcb.analysis.game_records import GameScores, GameValue
 from rlcb.analysis.recipe_records import RecipeRanking
 from rlcb.analysis.run import Run, Task
 from rlcb.analysis.speed import Speed
-from rlcb.analysis.statistics import Curve, Interval, Summary
+from rlcb.analysis.statistics import Curve, Interval, SeedCurve, Summary
 
 NOT_SHOWN = "no difference shown"  # the verdict on a pair whose difference may be due to chance
 
@@ -57,6 +57,7 @@ class Group:
     speedup: Speedup | None
     time_shares: dict[str, float]
     curves: dict[str, Curve]  # reward_steps, reward_hours, fps_hours, policy_loss_steps, steps_hours
+    seed_curves: dict[str, tuple[SeedCurve, ...]] = field(default_factory=dict)  # in place of those without a mean
     speeds: tuple[Speed, ...] = ()  # of its runs that were not disturbed, of all where each was
 
     @property

@@ -168,6 +168,9 @@ class Curve:
     n: int
 
 
+SeedCurve = tuple[int | None, Curve]  # of a single run, with its seed
+
+
 def value_at(x: Array, y: Array, point: float) -> float | None:
     """A curve's value at one point, None before its first and after its last known point."""
     known = np.isfinite(x) & np.isfinite(y)

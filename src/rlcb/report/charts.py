@@ -18,14 +18,11 @@ Colours = Mapping[str, int]  # the number of each group's colour, by its label
 
 def reward_views(groups: Sequence[Group], colours: Colours, published: PublishedCurve | None) -> tuple[View, ...]:
     """Reward over steps, with the published curve if there is one, and over time."""
-    steps = [(group, group.curves["reward_steps"]) for group in groups if "reward_steps" in group.curves]
-    time = [(group, group.curves["reward_hours"]) for group in groups if "reward_hours" in group.curves]
-    by_steps = [_curve(group.label, colours[group.label], curve) for group, curve in steps]
-    end = max((float(curve.x[-1]) for _, curve in steps), default=0.0)
+    by_steps, by_time = (_curves(groups, colours, *over) for over in (("reward_steps", 1.0), ("reward_hours", 3600.0)))
+    end = max((curve.x[-1] for curve in by_steps), default=0.0)
     if published and len(published.up_to(end)[0]) > 1:
         x, mean = published.up_to(end)
         by_steps.append(Curve("PPO (published)", -1, _known(x), _numbers(mean)))
-    by_time = [_curve(group.label, colours[group.label], curve, scale=3600.0) for group, curve in time]
     views = [
         View("Over steps", "Environment steps", plots.REWARD, "number", tuple(by_steps)),
         View("Over time", "Wall-clock time", plots.REWARD, "time", tuple(by_time)),
@@ -46,6 +43,18 @@ def profile_views(scores: GameScores, colours: Colours) -> tuple[View, ...]:
             curves.append(Curve(one.group, colours[one.group], x, share, *(bounds or ())))
         views.append(View(TITLES[found.metric], "Normalised score τ", "Share of runs above τ", "number", tuple(curves)))
     return tuple(views)
+
+
+def _curves(groups: Sequence[Group], colours: Colours, name: str, scale: float) -> list[Curve]:
+    """The mean curves of groups, and those of single seeds where there is no mean over all of them."""
+    found = []
+    for group in groups:
+        colour = colours[group.label]
+        if name in group.curves:
+            found.append(_curve(group.label, colour, group.curves[name], scale))
+        for seed, curve in group.seed_curves.get(name, ()):
+            found.append(_curve(f"{group.label}, seed {seed}", colour, curve, scale))
+    return found
 
 
 def _curve(label: str, colour: int, curve: statistics.Curve, scale: float = 1.0) -> Curve:

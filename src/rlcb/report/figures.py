@@ -41,19 +41,23 @@ class SetPictures:
     def learning(self) -> Iterator[Picture]:
         """Reward over steps and over time."""
         groups = [thinned(group, self.points) for group in self._drawn]
-        curves = [group.curves["reward_steps"] for group in groups if "reward_steps" in group.curves]
+        means = [group.curves["reward_steps"] for group in groups if "reward_steps" in group.curves]
+        curves = means + [curve for group in groups for _, curve in group.seed_curves.get("reward_steps", ())]
         if not curves:
             return
         published = _published(self.one)
-        several = any(curve.n > 1 for curve in curves)
-        spread = "Lines: mean over seeds; bands: 95 % interval." if several else sentence(over_seeds(groups))
+        several = any(curve.n > 1 for curve in means)
+        notes = ["Lines: mean over seeds; bands: 95 % interval." if several else sentence(over_seeds(groups))]
+        notes = notes if means else []
         without = [group.label for group in groups if "reward_steps" not in group.curves]
-        notes = spread + (f" No curve, because a seed has no reward: {', '.join(without)}." if without else "")
+        if without:
+            names = ", ".join(without)
+            notes.append(f"No mean, because a seed has no reward: {names}; single seeds are drawn instead.")
         about = _about(published, max(float(curve.x[-1]) for curve in curves)) if published else ""
         task = f"{self.one.env}, {self.one.levels}" if self.one.levels else self.one.env
         captions = {
-            "steps": f"Mean reward of the last 100 episodes. {notes}{about}",
-            "time": f"The same reward over wall-clock time. {notes}",
+            "steps": f"Mean reward of the last 100 episodes. {' '.join(notes)}{about}",
+            "time": f"The same reward over wall-clock time. {' '.join(notes)}",
         }
         for name, caption in captions.items():
             title = f"{task}: reward over {name}"
@@ -152,12 +156,19 @@ def _published_gap(one: ComparableSet) -> str:
 
 def thinned(group: Group, points: int) -> Group:
     """The group with at most this many points of each curve, its first, last, highest and lowest ones included."""
-    curves = dict(group.curves)
-    for name, curve in curves.items():
-        if len(curve.x) > points:
-            kept = kept_points(curve.mean, points)
-            curves[name] = Curve(curve.x[kept], curve.mean[kept], curve.low[kept], curve.high[kept], curve.n)
-    return replace(group, curves=curves)
+    single = {
+        name: tuple((seed, _thinned(curve, points)) for seed, curve in curves)
+        for name, curves in group.seed_curves.items()
+    }
+    curves = {name: _thinned(curve, points) for name, curve in group.curves.items()}
+    return replace(group, curves=curves, seed_curves=single)
+
+
+def _thinned(curve: Curve, points: int) -> Curve:
+    if len(curve.x) <= points:
+        return curve
+    kept = kept_points(curve.mean, points)
+    return Curve(curve.x[kept], curve.mean[kept], curve.low[kept], curve.high[kept], curve.n)
 
 
 def kept_points(values: NDArray[np.float64], points: int) -> NDArray[np.intp]:
