@@ -303,7 +303,9 @@ def test_every_reader_uses_the_function_that_refuses() -> None:
 def test_a_folder_that_is_no_folder_is_one_line(tmp_path: Path) -> None:
     path = put("named pipe", tmp_path / "pipe")
     refused(path, "train", "ppo", "--output-dir", path).assert_one_line_error(2, "not a directory")
-    refused(path, "train", "--resume", path).assert_one_line_error(5, "contains no run")
+    refused(path, "train", "--resume", path).assert_one_line_error(5, "is not a directory, so there is no run")
+    gone = tmp_path / "gone"
+    rlcb("train", "--resume", gone).assert_one_line_error(5, f"{gone}: no such directory, so there is no run")
     refused(path, "benchmark", "--total-timesteps", "4096", "--output-dir", path).assert_one_line_error(2, "directory")
     done = rlcb("compare", path, timeout=SECONDS)
     assert done.returncode == UsageError.exit_code

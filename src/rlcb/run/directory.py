@@ -181,11 +181,11 @@ def _refuse_unreadable(file: Path) -> None:
 def read_run(path: Path) -> tuple[Config, str]:
     """Configuration and mode of the run in a directory."""
     if not all(os.path.lexists(path / name) for name in ("run.json", "config.yaml")):
-        problem = (
-            "contains no run to resume (no run.json and config.yaml)"
-            if path.is_dir()
-            else "no such directory, so no run to resume"
-        )
+        if path.is_dir():
+            problem = "contains no run to resume (no run.json and config.yaml)"
+        else:
+            problem = "is not a directory" if os.path.lexists(path) else "no such directory"
+            problem += ", so there is no run to resume"
         raise CheckpointUnusable(f"{path}: {problem}")
     algorithm, mode = read_identity(path)
     _refuse_unreadable(path / "config.yaml")
