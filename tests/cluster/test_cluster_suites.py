@@ -112,8 +112,12 @@ def test_a_lost_node_a_new_one_and_a_killed_driver_change_no_result(begin: Begin
         wait_until(lambda: any(event["event"] == "node_lost" for event in suite_events(there)))
         nodes.add_node(num_cpus=1, object_store_memory=200 * 2**20)
         wait_until(lambda: any(saved_steps(run) > 0 for run in under_way(there)))
-        orphans = trainings()
+        orphans = [
+            *trainings(),
+            *psutil.Process(process.pid).children(),
+        ]  # also the process that uses Ray, with the lock
         os.kill(process.pid, signal.SIGKILL)
+        process.wait()
         assert psutil.wait_procs(orphans, timeout=60)[1] == []
         assert any(result_of(run) is None for run in suite_runs(there))
         done = rlcb("benchmark", "--output-dir", there, env=SETTINGS)

@@ -57,6 +57,7 @@ def test_a_killed_suite_with_a_failing_run_is_continued_and_repeats_nothing(star
     wait_for_file(folder / "ppo_sequential" / "seed_2" / "checkpoints" / "ppo_sequential_step_0.pt")
     family = psutil.Process(process.pid).children(recursive=True)
     process.kill()
+    process.wait()  # it has the lock until then
     assert psutil.wait_procs(family, timeout=30)[1] == []
 
     runs = runs_of(stored(output).settings, output)
