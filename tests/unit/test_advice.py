@@ -1,18 +1,14 @@
 """The advice of a comparison: what to use, how sure that is, and what is never said."""
 
-import json
 import re
 from pathlib import Path
 from typing import Any
 
+from helpers.comparisons import PARALLEL, advice_on, compared, disturb, put
 from helpers.run_directories import add_event, change, write_evaluation, write_run
-from rlcb.analysis.comparison import compare
-from rlcb.analysis.load import load_runs
 from rlcb.analysis.power import seeds_needed
 from rlcb.analysis.records import Advice, Card, Comparison
 from rlcb.report.compare import compare_any, comparison_text
-
-PARALLEL: dict[str, Any] = {"mode": "parallel", "workers": 2, "threads": 4}
 
 
 def study(folder: Path, seeds: tuple[int, ...], rewards: tuple[float, float] = (8.0, 8.0), spread: float = 0.3) -> Path:
@@ -23,16 +19,6 @@ def study(folder: Path, seeds: tuple[int, ...], rewards: tuple[float, float] = (
         fps = 1110 + 21 * seed
         write_run(folder / f"p{seed}", seed=seed, fps=fps, rewards=(3.0, ends[1]), noise=0.0, **PARALLEL)
     return folder
-
-
-def compared(*paths: Path) -> Comparison:
-    return compare(load_runs(paths, lambda _: None))
-
-
-def advice_on(*paths: Path) -> Advice:
-    found = compared(*paths).advice
-    assert found is not None
-    return found
 
 
 def card(advice: Advice, title: str) -> Card:
@@ -203,23 +189,17 @@ def test_a_mean_without_all_seeds_is_never_the_best(tmp_path: Path) -> None:
     assert card(found.advice, "Fastest").group == "PPO Parallel (2 workers)"  # a failure says nothing about speed
 
 
-def put(path: Path, **values: Any) -> None:
-    """Put values into a run's benchmark_metrics.json."""
-    content = json.loads((path / "benchmark_metrics.json").read_text())
-    (path / "benchmark_metrics.json").write_text(json.dumps({**content, **values}))
-
-
 def test_disturbed_speeds_are_not_advised(tmp_path: Path) -> None:
     study(tmp_path, (1, 2, 3), rewards=(5.0, 9.0))
     for seed in (1, 2, 3):
-        put(tmp_path / f"p{seed}", disturbance={"disturbed": True, "lost_percent": 30.0})
+        disturb(tmp_path / f"p{seed}")
     advice = advice_on(tmp_path)
     assert "its speed is not judged (it was disturbed)" in advice.text
     assert "steps/s" not in advice.text
     assert card(advice, "Fastest").group == "PPO Sequential"
     assert "not ranked: PPO Parallel (2 workers) (was disturbed)" in card(advice, "Fastest").certainty
     for seed in (1, 2, 3):
-        put(tmp_path / f"s{seed}", disturbance={"disturbed": True, "lost_percent": 30.0})
+        disturb(tmp_path / f"s{seed}")
     cards = advice_on(tmp_path).cards
     assert [found.title for found in cards] == ["Best at equal steps", "Not judged"]
     assert cards[-1].value == "fastest, best at equal time and cheapest per million steps"

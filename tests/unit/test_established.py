@@ -8,26 +8,13 @@ from typing import Any
 
 import pytest
 
+from helpers.comparisons import PARALLEL, advice_on, compared, disturb, put
 from helpers.run_directories import add_event, write_evaluation, write_run
 from rlcb.analysis.best import standing
-from rlcb.analysis.comparison import compare
-from rlcb.analysis.load import load_runs
-from rlcb.analysis.records import Advice, Comparison
 from rlcb.report.compare import compare_any, comparison_text
 from rlcb.report.tables import set_table, winner_table
 
-PARALLEL: dict[str, Any] = {"mode": "parallel", "workers": 2, "threads": 4}
 SPREAD = (-0.4, 0.0, 0.4)
-
-
-def compared(*paths: Path) -> Comparison:
-    return compare(load_runs(paths, lambda _: None))
-
-
-def advice_on(*paths: Path) -> Advice:
-    found = compared(*paths).advice
-    assert found is not None
-    return found
 
 
 def group_of(folder: Path, prefix: str, end: float, speeds: tuple[float, ...] = (990, 1000, 1010), **kind: Any) -> None:
@@ -45,12 +32,6 @@ def external(folder: Path, reward: float, seeds: int = 3) -> None:
         rows = [f"{reward + SPREAD[seed - 1]},500,{episode}" for episode in range(1, 501)]
         head = json.dumps({"t_start": 1.0, "env_id": "CartPole-v1"})
         (path / "monitor.csv").write_text("\n".join([f"#{head}", "r,l,t", *rows, ""]))
-
-
-def disturb(path: Path) -> None:
-    content = json.loads((path / "benchmark_metrics.json").read_text())
-    content["disturbance"] = {"disturbed": True, "lost_percent": 30.0}
-    (path / "benchmark_metrics.json").write_text(json.dumps(content))
 
 
 def test_nothing_is_recommended_where_nothing_is_established(tmp_path: Path) -> None:
@@ -91,8 +72,7 @@ def test_a_set_in_which_nothing_can_be_ranked(tmp_path: Path) -> None:
     group_of(tmp_path, "s", 8.0)
     for seed in (1, 2):
         add_event(tmp_path / f"s{seed}", "failed", reason="out of memory")
-        content = json.loads((tmp_path / f"s{seed}" / "benchmark_metrics.json").read_text())
-        (tmp_path / f"s{seed}" / "benchmark_metrics.json").write_text(json.dumps({**content, "status": "running"}))
+        put(tmp_path / f"s{seed}", status="running")
     advice = advice_on(tmp_path)
     assert advice.group == ""
     why = "PPO Sequential (2 seeds failed)"
@@ -151,8 +131,7 @@ def test_cards_and_table_name_the_same_best(tmp_path: Path) -> None:
     assert agree()["Average FPS"] == "PPO Parallel (2 workers)"
     for seed in (1, 2):
         add_event(tmp_path / "own" / f"p{seed}", "failed", reason="out of memory")
-        path = tmp_path / "own" / f"p{seed}" / "benchmark_metrics.json"
-        path.write_text(json.dumps({**json.loads(path.read_text()), "status": "running"}))
+        put(tmp_path / "own" / f"p{seed}", status="running")
     assert agree()["Average FPS"] == "PPO Sequential"
 
 

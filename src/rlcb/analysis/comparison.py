@@ -153,6 +153,7 @@ def _make_group(label: str, alike: Sequence[Run], runs: Sequence[Run], reference
     metrics |= _within_one_run(runs, metrics, speeds, reference)
     shares = [run.time_shares for run in runs if run.time_shares]
     activities = dict.fromkeys(name for share in shares for name in share)
+    curves = group_curves(runs, quiet, seed) if runs else {}
     return Group(
         label=label,
         **{name: getattr(alike[0], name) for name in _OF_ALL_SEEDS},
@@ -162,7 +163,7 @@ def _make_group(label: str, alike: Sequence[Run], runs: Sequence[Run], reference
         metrics=metrics,
         speedup=None,
         time_shares={name: float(np.mean([share.get(name, 0.0) for share in shares])) for name in activities},
-        curves=(curves := group_curves(runs, quiet, seed) if runs else {}),
+        curves=curves,
         seed_curves=seed_curves(runs, quiet, curves),
         speeds=speeds,
     )

@@ -165,7 +165,7 @@ def group_curves(runs: Sequence[Run], quiet: Sequence[Run], seed: int) -> dict[s
     """All curves of a group, those over time of its `quiet` runs; those for which a run has no data are left out."""
     found = {
         name: mean_curve([maker(run.history) for run in (quiet if "hours" in name else runs)], seed)
-        for name, maker in _curve_makers().items()
+        for name, maker in _CURVES.items()
     }
     return {name: curve for name, curve in found.items() if curve is not None}
 
@@ -173,23 +173,12 @@ def group_curves(runs: Sequence[Run], quiet: Sequence[Run], seed: int) -> dict[s
 def seed_curves(runs: Sequence[Run], quiet: Sequence[Run], drawn: Collection[str]) -> dict[str, tuple[SeedCurve, ...]]:
     """For each curve that is not `drawn` as a mean over all seeds: those of the single seeds that have data."""
     found = {}
-    for name, maker in _curve_makers().items():
-        alone = [(run.seed, mean_curve([maker(run.history)], 0)) for run in (quiet if "hours" in name else runs)]
-        known = tuple((seed, curve) for seed, curve in alone if curve is not None)
-        if name not in drawn and known:
-            found[name] = known
-    return found
-
-
-def _curve_makers() -> dict[str, Callable[[History], tuple[Array, Array]]]:
-    """How each curve follows from the history of a run."""
-    return {
-        "reward_steps": lambda history: (history.step, history.settled_reward),
-        "reward_hours": lambda history: (history.time / 3600, history.settled_reward),
-        "fps_hours": _speed,
-        "policy_loss_steps": lambda history: (history.step, _smooth(history.policy_loss)),
-        "steps_hours": lambda history: (history.time / 3600, history.step),
-    }
+    for name in [name for name in _CURVES if name not in drawn]:
+        alone = [
+            (run.seed, mean_curve([_CURVES[name](run.history)], 0)) for run in (quiet if "hours" in name else runs)
+        ]
+        found[name] = tuple((seed, curve) for seed, curve in alone if curve is not None)
+    return {name: curves for name, curves in found.items() if curves}
 
 
 def _speed(history: History) -> tuple[Array, Array]:
@@ -212,3 +201,13 @@ def _smooth(values: Array) -> Array:
     sums = np.convolve(np.where(known, values, 0.0), window, "same")
     counts = np.convolve(known.astype(float), window, "same")
     return np.where(known & (counts > 0), sums / np.maximum(counts, 1), np.nan)
+
+
+# How each curve follows from the history of a run.
+_CURVES: dict[str, Callable[[History], tuple[Array, Array]]] = {
+    "reward_steps": lambda history: (history.step, history.settled_reward),
+    "reward_hours": lambda history: (history.time / 3600, history.settled_reward),
+    "fps_hours": _speed,
+    "policy_loss_steps": lambda history: (history.step, _smooth(history.policy_loss)),
+    "steps_hours": lambda history: (history.time / 3600, history.step),
+}
