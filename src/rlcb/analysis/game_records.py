@@ -28,6 +28,15 @@ class GameValue:
         return None if self.published_mean is None else self.mean - self.published_mean
 
 
+@dataclass(frozen=True)
+class Agreement:
+    """In how many games a PPO group reaches about what is published, by its late reward."""
+
+    group: str
+    games: tuple[str, ...]  # those that are compared
+    outside: tuple[GameValue, ...]  # those whose mean is further from the published one than the tolerance
+
+
 @dataclass(frozen=True, eq=False)
 class GroupScores:
     """Normalised scores of one group over the games and seeds that all groups have."""
@@ -71,6 +80,7 @@ class GameScores:
     values: tuple[GameValue, ...]
     metrics: tuple[MetricScores, ...]
     notes: tuple[str, ...]
+    agreements: tuple[Agreement, ...] = ()  # one for each PPO group
 
     @property
     def task(self) -> str:
@@ -82,7 +92,7 @@ class GameScores:
     def main(self) -> MetricScores | None:
         """The scores that a verdict is about: of most groups and games, on unseen levels before those of training.
 
-        Recipes are chosen by the late reward (recipe_records.py); the published values are not of that kind.
+        Not the late reward: recipes are chosen by it (recipe_records.py), and agreement is judged by it.
         """
         ordered = (scores for scores in reversed(self.metrics) if scores.metric != LATE)
         return max(ordered, key=lambda scores: (len(scores.groups), len(scores.games)), default=None)

@@ -4,7 +4,17 @@ from collections.abc import Sequence
 
 from rlcb.analysis.aggregates import Estimate
 from rlcb.analysis.best import listed
-from rlcb.analysis.game_records import FINAL, LATE, TRAIN, UNSEEN, GameScores, GroupScores, MetricScores
+from rlcb.analysis.game_records import (
+    FINAL,
+    LATE,
+    TRAIN,
+    UNSEEN,
+    Agreement,
+    GameScores,
+    GroupScores,
+    MetricScores,
+)
+from rlcb.analysis.games import DEVIATIONS, PART_OF_RANGE
 from rlcb.analysis.metrics import METRIC
 from rlcb.analysis.records import ComparableSet
 from rlcb.analysis.statistics import LEVEL
@@ -82,6 +92,18 @@ def improvement_verdict(first: str, second: str, estimate: Estimate) -> str:
     if low > _EVEN:
         return f"{first} is better more often"
     return f"{second} is better more often" if high < _EVEN else "no difference shown"
+
+
+def agreement_text(one: Agreement) -> str:
+    """In how many games a group reaches about the published reward, and what it reaches in the others."""
+    band = f"± {DEVIATIONS:.0f} standard deviations (at least ± {100 * PART_OF_RANGE:.0f} % of the game’s range)"
+    within = f"{len(one.games) - len(one.outside)} of {counted(len(one.games), 'game')}"
+    beside = [
+        f"{value.game} ({value.mean:.2f}, published {value.published_mean:.2f} ± {value.published_std:.2f})"
+        for value in one.outside
+    ]
+    text = f"{TITLES[LATE]}: {one.group} is within the published mean {band} in {within}"
+    return f"{text}, but not in {listed(beside)}" if beside else text
 
 
 def interval_note(scores: GameScores) -> str:

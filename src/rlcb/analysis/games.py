@@ -19,6 +19,7 @@ from rlcb.analysis.game_records import (
     LATE,
     SCORED,
     UNSEEN,
+    Agreement,
     GameScores,
     GameValue,
     GroupScores,
@@ -27,12 +28,14 @@ from rlcb.analysis.game_records import (
 )
 from rlcb.analysis.published import PublishedCurve, published_curve
 from rlcb.analysis.records import ComparableSet, Group
-from rlcb.analysis.run import Run
+from rlcb.analysis.run import LATE_STEPS, Run
 from rlcb.analysis.statistics import Array
 from rlcb.envs.families import score_range
 
 Rewards = dict[str, dict[str, dict[int | str, float]]]  # group → game → seed → reward
 _FEWEST_GAMES = 2  # that make an aggregate
+# A group agrees with the published runs within so many of their standard deviations, at least this part of the range.
+DEVIATIONS, PART_OF_RANGE = 3.0, 0.1
 
 
 def scores_over_games(sets: Sequence[ComparableSet], seed: int) -> tuple[GameScores, ...]:
@@ -70,7 +73,26 @@ def _game_scores(
         if (value := _game_value(one, group, metric))
     )
     metrics = tuple(scores for metric in SCORED if (scores := _metric_scores(sets, metric, seed)))
-    return GameScores(tuple(one.env for one in sets), *task, values, metrics, tuple(notes))
+    agreements = _agreements(sets, values)
+    return GameScores(tuple(one.env for one in sets), *task, values, metrics, tuple(notes), agreements)
+
+
+def _agreements(sets: Sequence[ComparableSet], values: Sequence[GameValue]) -> tuple[Agreement, ...]:
+    """For each PPO group, the games in which its late reward is about the published one, and those where it is not."""
+    groups = dict.fromkeys(group.label for one in sets for group in one.measured if group.algorithm == "ppo")
+    limits = {one.env: limits_of(one) or (0.0, 1.0) for one in sets}
+    found = []
+    for label in groups:
+        known = [one for one in values if (one.metric, one.group) == (LATE, label) and one.published_mean is not None]
+        outside = [one for one in known if abs(one.difference or 0.0) > _tolerance(one, limits[one.game])]
+        if known:
+            found.append(Agreement(label, tuple(one.game for one in known), tuple(outside)))
+    return tuple(found)
+
+
+def _tolerance(value: GameValue, limits: tuple[float, float]) -> float:
+    """How far from the published mean a reward may be to agree with it."""
+    return max(DEVIATIONS * (value.published_std or 0.0), PART_OF_RANGE * (limits[1] - limits[0]))
 
 
 def _game_value(one: ComparableSet, group: Group, metric: str) -> GameValue | None:
@@ -79,14 +101,13 @@ def _game_value(one: ComparableSet, group: Group, metric: str) -> GameValue | No
         return None
     steps = group.metrics["env_steps"].mean
     curve = published_of(group.runs[0], metric)
-    mean, std = (curve.at(steps) if curve and steps is not None else None) or (None, None)
+    at = None if steps is None else steps - (LATE_STEPS / 2 if metric == LATE else 0)  # the middle of its window
+    mean, std = (curve.at(at) if curve and at is not None else None) or (None, None)
     return GameValue(metric, one.env, group.label, summary.n, steps, summary.mean, summary.std, mean, std)
 
 
 def published_of(run: Run, metric: str) -> PublishedCurve | None:
     """The published curve to set beside a metric of a run, if there is one for its task."""
-    if metric == LATE:  # a mean over many steps; a point of a curve is not
-        return None
     return published_curve(run.game, run.distribution_mode, run.num_levels, run.start_level, metric == UNSEEN)
 
 

@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING, Any
 from rlcb.analysis.aggregates import Aggregates, Estimate
 from rlcb.analysis.game_plots import figure_games, figure_profiles
 from rlcb.analysis.game_records import FINAL, UNSEEN, GameScores, GameValue, GroupScores, Improvement, MetricScores
-from rlcb.analysis.game_text import STATISTICS, TITLES, game_list, improvement_verdict, interval_note
+from rlcb.analysis.game_text import (
+    STATISTICS,
+    TITLES,
+    agreement_text,
+    game_list,
+    improvement_verdict,
+    interval_note,
+)
 from rlcb.analysis.games import published_of
 from rlcb.analysis.plots import as_image
 from rlcb.analysis.published import SOURCE
@@ -96,7 +103,7 @@ def score_notes(scores: GameScores) -> list[str]:
             f"published: PPO ({SOURCE}) after the same number of steps; only means of 3 runs per game are known, so "
             "its IQM is taken over the games’ means"
         )
-    return [*notes, *scores.notes]
+    return [*notes, *map(agreement_text, scores.agreements), *scores.notes]
 
 
 def published_note(scores: GameScores) -> str:
