@@ -55,31 +55,36 @@ def single_threshold(threshold: Threshold) -> float | None:
 
 
 def levels_for(runs: Sequence[Run], threshold: Threshold) -> tuple[tuple[RewardLevel, ...], str]:
-    """The levels of runs of one task, from the lowest on, and why there are no published ones if some were wanted."""
+    """The levels of runs of one task, and why there are no published ones if these are wanted."""
     wanted = wanted_levels(threshold)
     if not runs or single_threshold(threshold) is not None:
         return (), ""
-    steps: dict[float, tuple[int, ...]] = {float(level): () for level in wanted if level != PUBLISHED}
-    unknown = ""
-    if PUBLISHED in wanted:
-        published = _published_levels(runs)
-        steps |= published
-        task = runs[0].task
-        trained_on = f"{task.env}, {task.levels}" if task.levels else task.env
-        unknown = "" if published else f"there is no published PPO curve for {trained_on}, so no published levels"
-    return tuple(RewardLevel(reward, steps[reward]) for reward in sorted(steps)), unknown
+    found = (published_levels(run.game, run.distribution_mode, run.num_levels, run.start_level) for run in runs)
+    published = next((levels for levels in found if levels), ()) if PUBLISHED in wanted else ()
+    task = runs[0].task
+    trained_on = f"{task.env}, {task.levels}" if task.levels else task.env
+    unknown = f"there is no published PPO curve for {trained_on}, so no published levels"
+    return with_published(wanted, published), unknown if PUBLISHED in wanted and not published else ""
 
 
-def _published_levels(runs: Sequence[Run]) -> dict[float, tuple[int, ...]]:
-    """The rewards of the published curve of the runs' task, each with the steps after which it has them."""
-    curves = (published_curve(run.game, run.distribution_mode, run.num_levels, run.start_level) for run in runs)
-    curve = next((curve for curve in curves if curve), None)
+def with_published(wanted: Sequence[Wanted], published: Sequence[RewardLevel]) -> tuple[RewardLevel, ...]:
+    """The wanted levels from the lowest on, with the published ones in place of the word that stands for them."""
+    levels = {float(level): RewardLevel(float(level)) for level in wanted if level != PUBLISHED}
+    levels |= {level.reward: level for level in published if PUBLISHED in wanted}
+    return tuple(levels[reward] for reward in sorted(levels))
+
+
+def published_levels(
+    game: str, distribution_mode: str | None, num_levels: int | None, start_level: int | None
+) -> tuple[RewardLevel, ...]:
+    """The rewards of the published curve of a task after some numbers of steps; none where there is no curve."""
+    curve = published_curve(game, distribution_mode, num_levels, start_level)
     found: dict[float, tuple[int, ...]] = {}
     for steps in _PUBLISHED_STEPS:
         if curve and (point := curve.at(steps)):
             reward = round(point[0], _DIGITS)
             found[reward] = (*found.get(reward, ()), steps)
-    return found
+    return tuple(RewardLevel(reward, found[reward]) for reward in sorted(found))
 
 
 def reach(runs: Sequence[Run], levels: Sequence[RewardLevel]) -> tuple[Reached, ...]:

@@ -15,6 +15,7 @@ from rlcb.words import counted
 
 _LARGEST = 256 * 2**20
 _COLUMNS = ("r", "l", "t")
+_STEPS = "env_steps"  # a further column that a log may have: the steps of all environments so far
 _MAPPING = {"reward": "r", "length": "l", "time": "t_start + t", "step": "sum of l over the episodes so far"}
 
 
@@ -25,35 +26,36 @@ def is_monitor(name: str) -> bool:
 
 def read_monitors(files: Sequence[Path]) -> Log:
     """The episodes of all environments of a run, in the order in which they ended."""
-    rows: list[tuple[float, float, float]] = []
+    rows: list[tuple[float, float, float, float]] = []
     problems: list[str] = []
     starts, envs = [], set()
     for file in files:
         start, env, found = _read(file, problems)
         starts.append(start)
         envs |= {env} - {""}
-        rows += [(start + time, reward, length) for reward, length, time in found]
+        rows += [(start + time, reward, length, steps) for reward, length, time, steps in found]
     if not rows:
         raise UsageError(f"{files[0].parent if len(files) > 1 else files[0]}: contains no finished episode yet")
     if len(envs) > 1:
         problems.append(f"its files refer to several environments: {', '.join(sorted(envs))}")
-    end, reward, length = np.array(sorted(rows, key=lambda row: row[0])).T
+    end, reward, length, steps = np.array(sorted(rows, key=lambda row: row[0])).T
+    counted_there = bool(np.isfinite(steps).all())
     return Log(
         program="Stable-Baselines3",
         format="monitor.csv",
         kind=EPISODES,
-        step=np.cumsum(length),
+        step=np.maximum.accumulate(steps) if counted_there else np.cumsum(length),
         time=np.maximum(end - min(starts), 0.0),
         reward=reward,
         length=length,
-        mapping=_MAPPING,
+        mapping={**_MAPPING, **({"step": _STEPS} if counted_there else {})},
         hints={"env": envs.pop()} if len(envs) == 1 else {},
         problems=tuple(problems),
     )
 
 
-def _read(file: Path, problems: list[str]) -> tuple[float, str, list[tuple[float, float, float]]]:
-    """When a file begins, its environment, and reward, length and time of each episode."""
+def _read(file: Path, problems: list[str]) -> tuple[float, str, list[tuple[float, float, float, float]]]:
+    """When a file begins, its environment, and reward, length, time and steps so far (else NaN) of each episode."""
     try:
         text = read_regular(file, _LARGEST).decode(errors="replace")
     except OSError as error:
@@ -73,6 +75,7 @@ def _read(file: Path, problems: list[str]) -> tuple[float, str, list[tuple[float
     if missing and len(lines) > 1 and not (len(lines) == 2 and not text.endswith("\n")):
         raise UsageError(f"{file}: line 2 has no column {missing[0]}; expected r,l,t")
     places, found, bad = [names.index(name) for name in _COLUMNS if not missing], [], 0
+    steps_place = names.index(_STEPS) if _STEPS in names else None
     body = lines[2:]
     if body and not text.endswith("\n"):
         body = body[:-1]
@@ -83,7 +86,8 @@ def _read(file: Path, problems: list[str]) -> tuple[float, str, list[tuple[float
         if reward is None or length is None or time is None or length < 1 or time < 0:
             bad += bool(line)
         else:
-            found.append((reward, length, time))
+            steps = None if steps_place is None else _number(line[steps_place])
+            found.append((reward, length, time, np.nan if steps is None else steps))
     if bad:
         problems.append(f"{file.name}: {counted(bad, 'unreadable line')} ignored")
     env = plain(header.get("env_id"))
