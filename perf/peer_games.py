@@ -26,11 +26,11 @@ def make_games(num_envs: int, seed: int) -> Any:
 class EpisodeLog:
     """A monitor.csv as Stable-Baselines3 writes it, with the steps so far: a line for every episode, raw rewards."""
 
-    def __init__(self, path: Path, num_envs: int, processes: int = 1) -> None:
+    def __init__(self, path: Path, num_envs: int) -> None:
         self._path = path
         self._file: Any = None
         self._rewards, self._lengths = np.zeros(num_envs), np.zeros(num_envs, np.int64)
-        self._per_step, self._steps = num_envs * processes, 0  # all processes make the same number of steps
+        self._num_envs, self._steps = num_envs, 0
         self._start = 0.0
 
     def step(self, rewards: Any, first: Any) -> None:
@@ -41,7 +41,7 @@ class EpisodeLog:
             self._file.write(f"#{json.dumps({'t_start': self._start, 'env_id': GAME})}\nr,l,t,env_steps\n")
         self._rewards += rewards
         self._lengths += 1
-        self._steps += self._per_step
+        self._steps += self._num_envs
         for index in np.flatnonzero(first):
             line = (f"{self._rewards[index]:g}", self._lengths[index], f"{time.time() - self._start:.4f}", self._steps)
             self._file.write(",".join(map(str, line)) + "\n")

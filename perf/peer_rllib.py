@@ -108,11 +108,11 @@ class NatureModule(TorchRLModule, ValueFunctionAPI):  # type: ignore[misc]
 
 def make_env(context: Any) -> gymnasium.vector.VectorEnv:
     """The environments of one env runner, with normalised rewards."""
-    index, folder = getattr(context, "worker_index", 0), context["log"]
-    num_envs, runners, log = context["num_envs"], max(context["env_runners"], 1), None
-    if folder is not None:
-        log = EpisodeLog(Path(folder) / f"{index}.monitor.csv", num_envs, runners)
-    games = ProcgenVector(num_envs, context["seed"] + 1000 * index, log)
+    # RLlib passes vectors of environments a plain dictionary, without the number of their env runner.
+    index, folder = os.getpid(), context["log"]
+    num_envs = context["num_envs"]
+    log = None if folder is None else EpisodeLog(Path(folder) / f"{index}.monitor.csv", num_envs)
+    games = ProcgenVector(num_envs, context["seed"] + 1000 * (index % 1000), log)
     return NormalizeReward(games, gamma=context["gamma"])
 
 
@@ -122,8 +122,7 @@ def make_config(algorithm: str, env_runners: int, seed: int, log: Path | None) -
     config = (PPOConfig if algorithm == "ppo" else IMPALAConfig)()
     register_env(GAME, make_env)
     folder = None if log is None else str(log.absolute())
-    context = {"gamma": work.gamma, "seed": seed, "log": folder, "env_runners": env_runners}
-    config.environment(GAME, env_config=context).debugging(seed=seed)
+    config.environment(GAME, env_config={"gamma": work.gamma, "seed": seed, "log": folder}).debugging(seed=seed)
     config.env_runners(
         num_env_runners=env_runners,
         num_envs_per_env_runner=work.num_envs // max(env_runners, 1),

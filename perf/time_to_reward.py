@@ -9,14 +9,14 @@ after --minutes of training, or once its mean of 100 episodes has reached the hi
 `rlcb train` with its default settings, with --same-work with those of the peers; what follows `--` are further flags
 of `rlcb train`. Peers do the work of perf/peers.py, on the CPU; each needs its virtual environment (DIR/NAME of
 --venvs), as perf/peers.py builds it. Times exclude start-up; a peer's count from its first step. Ends with a table of
-the time and the steps to each level, and writes time_to_reward.csv; the runs stay for `rlcb compare`. The same command
+the time and the steps to each level, and writes time_to_reward.csv; runs and logs stay in --output. The same command
 continues one that broke off. Exit code 1: a run failed.
 """
 
 import argparse
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import psutil
@@ -146,21 +146,28 @@ def progress(outcome: Outcome, limits: Limits) -> str:
 def row_of(title: str, outcomes: Sequence[Outcome], limits: Limits, where: str) -> ReachingRow:
     """The row of a way in the table."""
     runs = [outcome.run for outcome in outcomes]
+    label = title if not runs or runs[0].external else runs[0].group_label
     mark = "disturbed" if runs and all(run.disturbed for run in runs) else ""
-    return ReachingRow(where, title, runs, reach(runs, limits.levels), mark)
+    return ReachingRow(where, label, runs, reach(runs, limits.levels), mark)
 
 
 def notes(ways: Sequence[Way], options: argparse.Namespace, failures: Failures, warning: str) -> list[str]:
     """What limits the table."""
     ends = f"{options.total_timesteps:,} steps, {options.minutes:g} minutes of training or its highest level"
     lines = [f"* a run ends after {ends}, whichever is first: a level that was not reached was not reached until then"]
-    lines += ["* disturbed: other programs used the cores at the same time"]
     if any(way.peer for way in ways):
         ours = "with the settings of the peers" if options.same_work else "with its default settings"
         lines.append(f"* this program {ours}; peers on the CPU")
     lines += [f"* {way.title}: {PEERS[way.peer].differs[way.algorithm]}" for way in ways if way.peer]
     lines += [f"* {name} failed: {why}" for name, why in failures.items()]
     return lines + ([f"* not quiet: {warning}"] if warning else [])
+
+
+def place_of(found: Mapping[str, Sequence[Outcome]]) -> str:
+    """The task and the machine, as our runs describe it."""
+    machines = [outcome.run.task.machine for outcomes in found.values() for outcome in outcomes]
+    here = next((machine for machine in machines if machine), f"{cpu_model()}, {usable_cpus()} cores")
+    return f"{GAME}, {NUM_LEVELS} {DISTRIBUTION} levels, on {here}"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -187,7 +194,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         options.output.mkdir(parents=True, exist_ok=True)
         found = measure(ways, options, limits, failures)
-        where = f"{GAME}, {NUM_LEVELS} {DISTRIBUTION} levels, on {cpu_model()}, {usable_cpus()} cores"
+        where = place_of(found)
         rows = [row_of(title, outcomes, limits, where) for title, outcomes in found.items()]
         write_whole(options.output / "time_to_reward.csv", reaching_csv(rows).encode())
     except KeyboardInterrupt:

@@ -19,8 +19,10 @@ _HEAD = (
     "set", "group", "reward", "published_steps", "runs", "reached", "mean_steps", "mean_hours", "speed_not_judged",
     "disturbed_runs", "seeds", "steps", "hours",
 )  # fmt: skip
-_ABOUT = "time and steps until the mean of the last 100 episodes first reached each reward; means over seeds only "
-_ABOUT += "where all reached it, of times without disturbed runs"
+_ABOUT = "time and steps until the mean of the last 100 episodes first reached each reward"
+_MEANS = (
+    "Means over seeds only where all reached it, of times without disturbed runs. Below: seed, its time and its steps."
+)
 
 
 @dataclass(frozen=True)
@@ -73,7 +75,7 @@ def _threshold_table(one: ComparableSet) -> Block:
 def about_levels(levels: Sequence[RewardLevel]) -> str:
     """What a table of levels shows, as sentences."""
     published = f" (0.25 M): level of the published PPO after 0.25 M steps ({SOURCE})."
-    return sentence(_ABOUT) + (published if any(level.published_steps for level in levels) else "")
+    return f"{sentence(_ABOUT)} {_MEANS}" + (published if any(level.published_steps for level in levels) else "")
 
 
 def level_title(level: RewardLevel) -> str:
@@ -98,16 +100,16 @@ def cell_lines(row: ReachingRow, found: Reached) -> list[str]:
 
 def _of_seed(run: Run, steps: float | None, hours: float | None, marked: bool) -> str:
     """When one run reached a level; `marked`: it is said already that the speed of the group is not judged."""
-    name = "a run" if run.seed is None else f"seed {run.seed}"
+    name = "–" if run.seed is None else str(run.seed)
     if steps is None:
         return f"{name}: not reached"
     time = "time unknown" if hours is None else number_text(hours, HOURS)
-    return f"{name}: {time}{' (disturbed)' if run.disturbed and not marked else ''}, {steps:,.0f}"
+    return f"{name}: {time}, {steps:,.0f}{' (disturbed)' if run.disturbed and not marked else ''}"
 
 
 def reaching_lines(rows: Sequence[ReachingRow], levels: Sequence[RewardLevel]) -> list[str]:
     """The rows as lines of text, few levels beside each other; nothing without levels."""
-    lines = [f"Time to reward: {_ABOUT.partition(';')[0]}"] if levels else []
+    lines = [f"Time to reward: {_ABOUT}; below: seed, its time, its steps"] if levels else []
     for first in range(0, len(levels), _LEVELS_BESIDE):
         shown = slice(first, first + _LEVELS_BESIDE)
         table = [["group", *(level_title(level) for level in levels[shown])]]

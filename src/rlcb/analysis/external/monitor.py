@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from rlcb.analysis.external.log import EPISODES, Log
+from rlcb.analysis.statistics import Array
 from rlcb.analysis.untrusted import number, parse_json, plain
 from rlcb.errors import UsageError
 from rlcb.files import read_regular
@@ -15,7 +16,7 @@ from rlcb.words import counted
 
 _LARGEST = 256 * 2**20
 _COLUMNS = ("r", "l", "t")
-_STEPS = "env_steps"  # a further column that a log may have: the steps of all environments so far
+_STEPS = "env_steps"  # a further column that a file may have: the steps of all its environments so far
 _MAPPING = {"reward": "r", "length": "l", "time": "t_start + t", "step": "sum of l over the episodes so far"}
 
 
@@ -26,32 +27,38 @@ def is_monitor(name: str) -> bool:
 
 def read_monitors(files: Sequence[Path]) -> Log:
     """The episodes of all environments of a run, in the order in which they ended."""
-    rows: list[tuple[float, float, float, float]] = []
+    rows: list[tuple[float, float, float, float, int]] = []
     problems: list[str] = []
     starts, envs = [], set()
-    for file in files:
+    for place, file in enumerate(files):
         start, env, found = _read(file, problems)
         starts.append(start)
         envs |= {env} - {""}
-        rows += [(start + time, reward, length, steps) for reward, length, time, steps in found]
+        rows += [(start + time, reward, length, steps, place) for reward, length, time, steps in found]
     if not rows:
         raise UsageError(f"{files[0].parent if len(files) > 1 else files[0]}: contains no finished episode yet")
     if len(envs) > 1:
         problems.append(f"its files refer to several environments: {', '.join(sorted(envs))}")
-    end, reward, length, steps = np.array(sorted(rows, key=lambda row: row[0])).T
-    counted_there = bool(np.isfinite(steps).all())
+    end, reward, length, steps, origin = np.array(sorted(rows, key=lambda row: row[0])).T
+    has_steps = bool(np.isfinite(steps).all())
     return Log(
         program="Stable-Baselines3",
         format="monitor.csv",
         kind=EPISODES,
-        step=np.maximum.accumulate(steps) if counted_there else np.cumsum(length),
+        step=_summed(steps, origin, len(files)) if has_steps else np.cumsum(length),
         time=np.maximum(end - min(starts), 0.0),
         reward=reward,
         length=length,
-        mapping={**_MAPPING, **({"step": _STEPS} if counted_there else {})},
+        mapping={**_MAPPING, **({"step": f"sum of {_STEPS} over the files"} if has_steps else {})},
         hints={"env": envs.pop()} if len(envs) == 1 else {},
         problems=tuple(problems),
     )
+
+
+def _summed(steps: Array, origin: Array, num_files: int) -> Array:
+    """At each episode the steps of all files: of each file the latest so far."""
+    latest = [np.maximum.accumulate(np.where(origin == place, steps, 0.0)) for place in range(num_files)]
+    return np.asarray(np.sum(latest, axis=0), np.float64)
 
 
 def _read(file: Path, problems: list[str]) -> tuple[float, str, list[tuple[float, float, float, float]]]:
