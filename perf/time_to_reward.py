@@ -156,8 +156,8 @@ def notes(ways: Sequence[Way], options: argparse.Namespace, failures: Failures, 
     ends = f"{options.total_timesteps:,} steps, {options.minutes:g} minutes of training or its highest level"
     lines = [f"* a run ends after {ends}, whichever is first: a level that was not reached was not reached until then"]
     if any(way.peer for way in ways):
-        ours = "with the settings of the peers" if options.same_work else "with its default settings"
-        lines.append(f"* this program {ours}; peers on the CPU")
+        ours = "those of the peers" if options.same_work else "its defaults (--same-work: those of the peers)"
+        lines.append(f"* settings of this program: {ours}; peers train on the CPU, with the work of perf/peers.py")
     lines += [f"* {way.title}: {PEERS[way.peer].differs[way.algorithm]}" for way in ways if way.peer]
     lines += [f"* {name} failed: {why}" for name, why in failures.items()]
     return lines + ([f"* not quiet: {warning}"] if warning else [])

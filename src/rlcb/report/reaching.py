@@ -54,7 +54,8 @@ def reaching_blocks(one: ComparableSet) -> Iterator[Block]:
     rows = []
     for row in rows_of(one):
         cells = [cell_lines(row, found) for found in row.reached]
-        values = {title: Cell(text, "\n".join(details)) for title, (text, *details) in zip(titles, cells, strict=True)}
+        # Markdown has the lines of a cell one after the other.
+        values = {title: Cell(text, ";\n".join(details)) for title, (text, *details) in zip(titles, cells, strict=True)}
         rows.append({"Group": Cell(row.label, group=True), **values})
     yield make_table(about_levels(one.reward_levels), rows)
 
