@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.distributions.categorical import Categorical
 from torch.utils import tensorboard
 
+from peer_games import EpisodeLog
 from peer_network import FEATURES, NatureBody
 from peer_work import (
     DISTRIBUTION,
@@ -26,6 +27,7 @@ from peer_work import (
     WORK,
     Clock,
     PeakMemory,
+    add_log_options,
     print_result,
     refuse_other_size,
     worker_options,
@@ -74,8 +76,21 @@ def module_of(file: Path) -> types.CodeType:
     return compile(tree, str(file), "exec")
 
 
-def run(file: Path, clock: Clock, seed: int) -> None:
-    """Run the file until enough is timed; its logs go below the current folder."""
+def logged(games: Any, log: EpisodeLog) -> Any:
+    """The games with a log of all their episodes: the file's own leaves out some that end in the same step."""
+    step_wait = games.step_wait
+
+    def step_and_log() -> Any:
+        found = step_wait()
+        log.step(found[1], found[2])
+        return found
+
+    games.step_wait = step_and_log
+    return games
+
+
+def run(file: Path, clock: Clock, seed: int, log: Path | None) -> None:
+    """Run the file until enough is timed; its own logs go below the current folder."""
     work, make_games = clock.work, procgen.ProcgenEnv
     code = module_of(file)
 
@@ -88,7 +103,8 @@ def run(file: Path, clock: Clock, seed: int) -> None:
                 raise Enough
 
     def games(**settings: Any) -> Any:
-        return make_games(**{**settings, "num_levels": NUM_LEVELS, "distribution_mode": DISTRIBUTION})
+        made = make_games(**{**settings, "num_levels": NUM_LEVELS, "distribution_mode": DISTRIBUTION})
+        return made if log is None else logged(made, EpisodeLog(log / "monitor.csv", work.num_envs))
 
     flags = {
         "env-id": GAME,
@@ -119,10 +135,11 @@ def main() -> None:
     """Train until enough is timed, then print the JSON line."""
     parser = worker_options("CleanRL", ("ppo",))
     parser.add_argument("--file", type=Path, required=True, help="cleanrl/ppo_procgen.py of a checkout")
+    add_log_options(parser)
     options = parser.parse_args()
-    clock = Clock(WORK[options.algorithm], options.seconds)
+    clock = Clock(WORK[options.algorithm], options.seconds, options.total_timesteps)
     with PeakMemory.of(os.getpid()) as peak:
-        run(options.file.absolute(), clock, options.seed)
+        run(options.file.absolute(), clock, options.seed, options.log)
     print_result(
         clock,
         peak,

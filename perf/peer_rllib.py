@@ -6,6 +6,7 @@ directory; perf/peers.py gives it one that is thrown away.
 """
 
 import os
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -26,7 +27,7 @@ from ray.rllib.core.rl_module.torch import TorchRLModule
 from ray.tune.registry import register_env
 from torch import Tensor, nn
 
-from peer_games import make_games
+from peer_games import EpisodeLog, make_games
 from peer_network import FEATURES, NatureBody
 from peer_work import (
     GAME,
@@ -34,6 +35,7 @@ from peer_work import (
     WORK,
     Clock,
     PeakMemory,
+    add_log_options,
     cores,
     print_result,
     refuse_other_size,
@@ -52,8 +54,9 @@ class ProcgenVector(VectorEnv[Any, Any, Any]):
 
     metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP}  # noqa: RUF012
 
-    def __init__(self, num_envs: int, seed: int) -> None:
+    def __init__(self, num_envs: int, seed: int, log: EpisodeLog | None) -> None:
         self.games = make_games(num_envs, seed)
+        self.log = log
         self.num_envs = num_envs
         self.single_observation_space = Box(0, 255, (64, 64, 3), np.uint8)
         self.single_action_space = Discrete(NUM_ACTIONS)
@@ -68,6 +71,8 @@ class ProcgenVector(VectorEnv[Any, Any, Any]):
         """Observations, rewards, whether the step ended an episode, no truncation, no infos."""
         self.games.act(np.asarray(actions, np.int32))
         rewards, observations, first = self.games.observe()
+        if self.log is not None:
+            self.log.step(rewards, first)
         # Copies, because RLlib keeps them and Procgen writes the next step into the same memory.
         return observations["rgb"].copy(), rewards.copy(), first.copy(), np.zeros(self.num_envs, bool), {}
 
@@ -103,16 +108,21 @@ class NatureModule(TorchRLModule, ValueFunctionAPI):  # type: ignore[misc]
 
 def make_env(context: Any) -> gymnasium.vector.VectorEnv:
     """The environments of one env runner, with normalised rewards."""
-    games = ProcgenVector(context["num_envs"], context["seed"] + 1000 * getattr(context, "worker_index", 0))
+    # RLlib passes vectors of environments a plain dictionary, without the number of their env runner.
+    index, folder = os.getpid(), context["log"]
+    num_envs = context["num_envs"]
+    log = None if folder is None else EpisodeLog(Path(folder) / f"{index}.monitor.csv", num_envs)
+    games = ProcgenVector(num_envs, context["seed"] + 1000 * (index % 1000), log)
     return NormalizeReward(games, gamma=context["gamma"])
 
 
-def make_config(algorithm: str, env_runners: int, seed: int) -> AlgorithmConfig:
-    """The algorithm on CoinRun with the compared settings."""
+def make_config(algorithm: str, env_runners: int, seed: int, log: Path | None) -> AlgorithmConfig:
+    """The algorithm on CoinRun with the compared settings; `log`: folder for the logs of the env runners."""
     work = WORK[algorithm]
     config = (PPOConfig if algorithm == "ppo" else IMPALAConfig)()
     register_env(GAME, make_env)
-    config.environment(GAME, env_config={"gamma": work.gamma, "seed": seed}).debugging(seed=seed)
+    folder = None if log is None else str(log.absolute())
+    config.environment(GAME, env_config={"gamma": work.gamma, "seed": seed, "log": folder}).debugging(seed=seed)
     config.env_runners(
         num_env_runners=env_runners,
         num_envs_per_env_runner=work.num_envs // max(env_runners, 1),
@@ -151,11 +161,12 @@ def main() -> None:
     """Train until enough is timed, then print the JSON line."""
     parser = worker_options("RLlib", ("ppo", "impala"))
     parser.add_argument("--env-runners", type=int, default=cores(), help="processes that act (default: one per core)")
+    add_log_options(parser)
     options = parser.parse_args()
-    clock = Clock(WORK[options.algorithm], options.seconds)
+    clock = Clock(WORK[options.algorithm], options.seconds, options.total_timesteps)
     with PeakMemory.of(os.getpid()) as peak:
         ray.init(include_dashboard=False, log_to_driver=False, _node_ip_address="127.0.0.1")
-        algorithm = make_config(options.algorithm, options.env_runners, options.seed).build_algo()
+        algorithm = make_config(options.algorithm, options.env_runners, options.seed, options.log).build_algo()
         while not clock.update_ended(learned_steps(options.algorithm, algorithm.train())):
             pass
         algorithm.stop()

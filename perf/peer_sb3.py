@@ -4,6 +4,7 @@ Threads, loss and optimizer are SB3's own defaults; rewards are normalised by Ve
 """
 
 import os
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,11 +14,12 @@ from stable_baselines3 import A2C, PPO
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.vec_env import VecEnv, VecMonitor, VecNormalize
 
-from peer_games import make_games
+from peer_games import EpisodeLog, make_games
 from peer_work import (
     WORK,
     Clock,
     PeakMemory,
+    add_log_options,
     print_result,
     refuse_other_size,
     worker_options,
@@ -31,9 +33,10 @@ class ProcgenVecEnv(VecEnv):  # type: ignore[misc]
 
     render_mode: str | None = None  # SB3 asks for it while the base class is still being set up
 
-    def __init__(self, num_envs: int, seed: int) -> None:
-        """Start the games; `seed` picks the order of levels."""
+    def __init__(self, num_envs: int, seed: int, log: Path | None) -> None:
+        """Start the games; `seed` picks the order of levels, `log` is a folder for a log of the episodes."""
         self.games = make_games(num_envs, seed)
+        self.log = None if log is None else EpisodeLog(log / "monitor.csv", num_envs)
         super().__init__(num_envs, Box(0, 255, (64, 64, 3), np.uint8), Discrete(self.games.ac_space.eltype.n))
 
     def reset(self) -> Array:
@@ -48,6 +51,8 @@ class ProcgenVecEnv(VecEnv):  # type: ignore[misc]
     def step_wait(self) -> tuple[Array, Array, Array, list[dict[str, Any]]]:
         """Observations, rewards, whether the step ended an episode, and empty infos."""
         rewards, observations, first = self.games.observe()
+        if self.log is not None:
+            self.log.step(rewards, first)
         # `first` marks an observation that opens an episode: the step just taken ended the one before.
         return observations["rgb"], rewards, first, [{} for _ in range(self.num_envs)]
 
@@ -88,10 +93,10 @@ class UpdateClock(BaseCallback):  # type: ignore[misc]
         return not self.clock.enough
 
 
-def make_model(algorithm: str, seed: int) -> PPO | A2C:
+def make_model(algorithm: str, seed: int, log: Path | None) -> PPO | A2C:
     """The algorithm on CoinRun with the compared settings, wrapped as SB3's users do."""
     work = WORK[algorithm]
-    env = VecMonitor(ProcgenVecEnv(work.num_envs, seed))
+    env = VecMonitor(ProcgenVecEnv(work.num_envs, seed, log))
     env = VecNormalize(env, norm_obs=False, norm_reward=True, gamma=work.gamma)
     settings = {
         "learning_rate": work.learning_rate,
@@ -114,10 +119,12 @@ def make_model(algorithm: str, seed: int) -> PPO | A2C:
 
 def main() -> None:
     """Train until enough is timed, then print the JSON line."""
-    options = worker_options("Stable-Baselines3", ("ppo", "a2c")).parse_args()
-    clock = Clock(WORK[options.algorithm], options.seconds)
+    parser = worker_options("Stable-Baselines3", ("ppo", "a2c"))
+    add_log_options(parser)
+    options = parser.parse_args()
+    clock = Clock(WORK[options.algorithm], options.seconds, options.total_timesteps)
     with PeakMemory.of(os.getpid()) as peak:
-        model = make_model(options.algorithm, options.seed)
+        model = make_model(options.algorithm, options.seed, options.log)
         model.learn(10**12, callback=UpdateClock(clock))
         model.env.close()
     print_result(

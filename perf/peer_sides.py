@@ -151,7 +151,7 @@ def last_words(text: str) -> str:
 
 
 @contextlib.contextmanager
-def _started(command: Sequence[str], folder: Path, environment: Mapping[str, str]) -> Iterator[subprocess.Popen[bytes]]:
+def started(command: Sequence[str], folder: Path, environment: Mapping[str, str]) -> Iterator[subprocess.Popen[bytes]]:
     """A process that writes into folder/out and folder/err; nothing of its session is left when the block ends."""
     with (folder / "out").open("wb") as out, (folder / "err").open("wb") as err:
         process = subprocess.Popen(
@@ -171,8 +171,30 @@ def _started(command: Sequence[str], folder: Path, environment: Mapping[str, str
             process.wait()
 
 
-def _said(folder: Path, name: str) -> str:
+def said(folder: Path, name: str) -> str:
+    """What a started process has written: `out` or `err`."""
     return (folder / name).read_text(encoding="utf-8", errors="replace")
+
+
+def peer_environment(home: Path) -> dict[str, str]:
+    """The variables of a peer's process; what it writes into the home directory (logs, Ray's token) goes to `home`."""
+    kept = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    return {**kept, "HOME": str(home), "RAY_USAGE_STATS_ENABLED": "0"}
+
+
+def our_environment() -> dict[str, str]:
+    """The variables of a process of this program: it runs from the checkout."""
+    paths = filter(None, (str(REPO / "src"), os.environ.get("PYTHONPATH")))
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+
+
+def work_flags(algorithm: str) -> list[str]:
+    """The flags with which this program does the compared work."""
+    work = WORK[algorithm]
+    flags = ["--n-steps", str(work.n_steps), "--gamma", str(work.gamma), "--gae-lambda", str(work.gae_lambda)]
+    if algorithm != "a2c":
+        flags += ["--batch-size", str(work.batch_size), "--n-epochs", str(work.n_epochs)]
+    return flags
 
 
 def _run_peer(side: Side, algorithm: str, seconds: float, number: int, folder: Path, limit: float) -> dict[str, Any]:
@@ -180,18 +202,15 @@ def _run_peer(side: Side, algorithm: str, seconds: float, number: int, folder: P
     assert side.peer
     script = str(_PERF / PEERS[side.peer].script)
     command = [str(side.python), script, algorithm, "--seconds", str(seconds), "--seed", str(number), *side.flags]
-    # What peers write into the home directory (logs, Ray's token) goes away with the folder.
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    environment |= {"HOME": str(folder), "RAY_USAGE_STATS_ENABLED": "0"}
-    with _started(command, folder, environment) as process:
+    with started(command, folder, peer_environment(folder)) as process:
         try:
             code = process.wait(max(limit - time.monotonic(), 1))
         except subprocess.TimeoutExpired:
-            raise SideError(f"did not end in time: {last_words(_said(folder, 'err'))}") from None
+            raise SideError(f"did not end in time: {last_words(said(folder, 'err'))}") from None
     if code:
-        raise SideError(f"exit status {code}: {last_words(_said(folder, 'err') or _said(folder, 'out'))}")
+        raise SideError(f"exit status {code}: {last_words(said(folder, 'err') or said(folder, 'out'))}")
     try:
-        found = json.loads(_said(folder, "out").strip().splitlines()[-1])
+        found = json.loads(said(folder, "out").strip().splitlines()[-1])
         wanted = ("fps", "updates", "env_steps", "seconds", "peak_memory_mb", "versions", "settings")
         return {name: found[name] for name in wanted}
     except (ValueError, KeyError, IndexError, TypeError):
@@ -203,17 +222,20 @@ def _run_ours(side: Side, algorithm: str, seconds: float, number: int, folder: P
     work = WORK[algorithm]
     config = REPO / "config" / f"{algorithm}_sequential.yaml"
     command = [str(side.python), "-m", "rlcb", "train", algorithm, *side.flags, "--config", str(config)]
-    command += ["--n-steps", str(work.n_steps), "--gamma", str(work.gamma), "--gae-lambda", str(work.gae_lambda)]
-    if algorithm != "a2c":
-        command += ["--batch-size", str(work.batch_size), "--n-epochs", str(work.n_epochs)]
-    command += ["--total-timesteps", str(10**10), "--seed", str(number), "--output-dir", str(folder / "run")]
-    paths = filter(None, (str(REPO / "src"), os.environ.get("PYTHONPATH")))
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+    command += [
+        *work_flags(algorithm),
+        "--total-timesteps",
+        str(10**10),
+        "--seed",
+        str(number),
+        "--output-dir",
+        str(folder / "run"),
+    ]
     clock, read = Clock(work, seconds), 0
-    with _started(command, folder, environment) as process, PeakMemory.of(process.pid) as peak:
+    with started(command, folder, our_environment()) as process, PeakMemory.of(process.pid) as peak:
         while not clock.enough:
             if process.poll() is not None:
-                raise SideError(f"exit status {process.returncode}: {last_words(_said(folder, 'err'))}")
+                raise SideError(f"exit status {process.returncode}: {last_words(said(folder, 'err'))}")
             if time.monotonic() > limit:
                 raise SideError("did not make enough updates in time")
             time.sleep(_POLL_SECONDS)

@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -50,10 +51,11 @@ WORK = {
 
 @dataclass
 class Clock:
-    """Times whole updates: from the end of the warm-up to the first end of an update after `seconds`."""
+    """Times whole updates: from the end of the warm-up to the first end of one after `seconds` or `most_steps`."""
 
     work: Work
     seconds: float
+    most_steps: int | None = None  # that a run makes, including its warm-up
     marks: list[tuple[int, float]] = field(default_factory=list)  # environment steps and time, from the warm-up's end
 
     def update_ended(self, env_steps: int, now: float | None = None) -> bool:
@@ -65,8 +67,11 @@ class Clock:
 
     @property
     def enough(self) -> bool:
-        """Whether the timed updates took as long as they should."""
-        return len(self.marks) > 1 and self.marks[-1][1] - self.marks[0][1] >= self.seconds
+        """Whether the timed updates took as long as they should, or made all their steps."""
+        if len(self.marks) < 2:
+            return False
+        (_, first), (steps, last) = self.marks[0], self.marks[-1]
+        return last - first >= self.seconds or (self.most_steps is not None and steps >= self.most_steps)
 
     def result(self) -> dict[str, float]:
         """Speed, updates, steps and seconds of the timed updates."""
@@ -124,6 +129,12 @@ def worker_options(peer: str, algorithms: Sequence[str]) -> argparse.ArgumentPar
     parser.add_argument("--seconds", type=float, required=True, help="least time that is timed, after the warm-up")
     parser.add_argument("--seed", type=int, default=1, help="seed of levels, network and actions")
     return parser
+
+
+def add_log_options(parser: argparse.ArgumentParser) -> None:
+    """The flags of those workers that can log every episode, for perf/time_to_reward.py."""
+    parser.add_argument("--total-timesteps", type=int, metavar="N", help="end after so many steps, too")
+    parser.add_argument("--log", type=Path, metavar="DIR", help="folder for a log of all episodes")
 
 
 def refuse_other_size(found: int) -> None:

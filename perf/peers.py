@@ -75,6 +75,12 @@ def check(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
         parser.error(f"--env-runners: {options.env_runners} must divide 32 and not exceed {usable_cpus()} cores")
     if options.seconds <= 0:
         parser.error("--seconds: must be above 0")
+    check_cleanrl(parser, options)
+    options.peers = options.peers or having
+
+
+def check_cleanrl(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+    """End with exit code 2 if CleanRL is asked for and its file is not there; fills in the file."""
     if options.cleanrl is None and "cleanrl" in (options.peers or ()):
         parser.error("--peers: cleanrl needs --cleanrl PATH, a checkout of github.com/vwxyzjn/cleanrl")
     if options.cleanrl is not None:
@@ -82,7 +88,11 @@ def check(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
         options.cleanrl = (inside if options.cleanrl.is_dir() else options.cleanrl).absolute()
         if not options.cleanrl.is_file():
             parser.error(f"--cleanrl: {options.cleanrl} does not exist; give a checkout of CleanRL")
-    options.peers = options.peers or having
+
+
+def busy_warning(load: float) -> str:
+    """What is said if other programs use so many percent of the cores; empty while the machine counts as idle."""
+    return _BUSY.format(load) if load > _QUIET else ""
 
 
 def peer_sides(options: argparse.Namespace, failures: Failures) -> list[Side]:
@@ -180,7 +190,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     check(parser, options)
     failures: Failures = {}
     load = psutil.cpu_percent(interval=1.0)
-    warning = _BUSY.format(load) if load > _QUIET else ""
+    warning = busy_warning(load)
     if warning:
         print(f"peers: {warning}", file=sys.stderr, flush=True)
     try:

@@ -43,6 +43,7 @@ OTHER_NAMES = {("compare", "runs"): "paths"}
 OTHER_TYPES = {
     ("train", "total_timesteps"): "int | None: None where a duration is given, as in a suite",
     ("evaluate", "algorithm"): "str: the registry is the one list of algorithms",
+    ("compare", "reward_threshold"): "one or several rewards, or the word for published ones",
     ("benchmark", "config"): "a path: one file for each kind of run is a matter of suite files",
     ("benchmark", "variants"): "names of the suite file's variants, whose settings are in the file",
 }

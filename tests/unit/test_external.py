@@ -151,6 +151,20 @@ def test_lines_that_are_still_being_written_are_left_out(tmp_path: Path) -> None
         assert "incomplete" in run.problems[0]
 
 
+def test_monitor_files_may_count_the_steps_of_all_environments(tmp_path: Path) -> None:
+    """Those of finished episodes are fewer; files of several processes are joined by time."""
+    folder = tmp_path / "ppo_coinrun"
+    folder.mkdir()
+    head = '#{"t_start": 1.0, "env_id": "coinrun"}\nr,l,t,env_steps\n'
+    (folder / "1.monitor.csv").write_text(f"{head}10.0,10,0.1,20\n0.0,12,0.3,44\n")
+    (folder / "2.monitor.csv").write_text(f"{head}10.0,11,0.2,22\n0.0,10,0.4,42\n")
+    run = read(folder)
+    assert list(run.history.step) == [20, 20 + 22, 44 + 22, 44 + 42]
+    assert list(run.history.reward) == pytest.approx([10.0, 10.0, 20 / 3, 5.0])
+    (folder / "2.monitor.csv").write_text('#{"t_start": 1.0}\nr,l,t\n10.0,11,0.2\n')
+    assert list(read(folder).history.step) == [10, 21, 33]  # not all of them count: finished episodes
+
+
 @pytest.mark.parametrize(
     ("name", "content", "words"),
     [

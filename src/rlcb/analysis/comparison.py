@@ -33,6 +33,7 @@ from rlcb.analysis.metrics import (
     seed_curves,
 )
 from rlcb.analysis.pairs import all_pairs
+from rlcb.analysis.reaching import Threshold, reach
 from rlcb.analysis.recipes import rank_recipes
 from rlcb.analysis.records import (
     ComparableSet,
@@ -52,8 +53,11 @@ from rlcb.errors import UsageError
 _OF_ALL_SEEDS = ("algorithm", "mode", "variant", "num_envs", "num_workers", "num_threads", "device")
 
 
-def compare(runs: Sequence[Run], *, seed: int = 0, threshold: float | None = None) -> Comparison:
-    """Compare what is comparable among `runs`; `seed` makes the intervals repeatable."""
+def compare(runs: Sequence[Run], *, seed: int = 0, threshold: Threshold = None) -> Comparison:
+    """Compare what is comparable among `runs`; `seed` makes the intervals repeatable.
+
+    `threshold`: a reward; several, or `published`, are levels for which times and steps are shown beside each other.
+    """
     if not runs:
         raise UsageError("nothing to compare: no run found")
     by_task = split_by_task(runs)
@@ -85,7 +89,7 @@ def _labels(task: Task, by_task: Sequence[tuple[Task, list[Run]]]) -> dict[Run, 
 
 
 def _make_set(
-    task: Task, members: Sequence[Run], labels: Mapping[Run, str], seed: int, threshold: float | None
+    task: Task, members: Sequence[Run], labels: Mapping[Run, str], seed: int, threshold: Threshold
 ) -> tuple[ComparableSet, dict[Run, str]]:
     """One set of comparable groups, and the runs in it that only repeat another, with its name."""
     by_group = split_by_group(members)
@@ -166,6 +170,7 @@ def _make_group(label: str, alike: Sequence[Run], runs: Sequence[Run], reference
         curves=curves,
         seed_curves=seed_curves(runs, quiet, curves),
         speeds=speeds,
+        reached=reach(runs, reference.reward_levels),
     )
 
 

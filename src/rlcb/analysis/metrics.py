@@ -7,6 +7,7 @@ import numpy as np
 
 from rlcb.analysis.history import History
 from rlcb.analysis.machines import nodes_of
+from rlcb.analysis.reaching import RewardLevel, Threshold, levels_for, single_threshold
 from rlcb.analysis.run import LATE_STEPS, Run
 from rlcb.analysis.statistics import Array, Curve, SeedCurve, first_reaching, mean_curve, value_at
 from rlcb.analysis.untrusted import number
@@ -82,9 +83,11 @@ class Reference:
     threshold: float | None
     equal_steps: float | None  # the most steps and hours that all runs reached
     equal_hours: float | None
+    reward_levels: tuple[RewardLevel, ...] = ()  # where several were asked for
+    levels_unknown: str = ""  # why there are no published ones, if they were asked for
 
 
-def reference_of(groups: Sequence[Sequence[Run]], threshold: float | None) -> Reference:
+def reference_of(groups: Sequence[Sequence[Run]], threshold: Threshold) -> Reference:
     """The reference of a set; evaluations of sampled actions, unless some run has deterministic ones alone.
 
     Threshold and equal time are those of our runs, where there are any: the speed of others is not comparable.
@@ -97,11 +100,15 @@ def reference_of(groups: Sequence[Sequence[Run]], threshold: float | None) -> Re
     times = [float(run.history.time[-1]) / 3600 for group in judged for run in group if len(run.history)]
     policies = [{entry.policy for entry in run.evaluations.entries if entry.complete} for run in runs]
     sampled = all("sampled" in found for found in policies if found)
+    given = single_threshold(threshold)
+    levels, unknown = levels_for([run for group in judged for run in group], threshold)
     return Reference(
         evaluation_policy="sampled" if sampled else "deterministic",
-        threshold=threshold if threshold is not None else _default_threshold(judged),
+        threshold=given if given is not None else _default_threshold(judged),
         equal_steps=min((float(log.step[-1]) for log in logs), default=None),
         equal_hours=min((time for time in times if np.isfinite(time)), default=None),
+        reward_levels=levels,
+        levels_unknown=unknown,
     )
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from rlcb.analysis.external.record import External
 from rlcb.analysis.game_records import GameScores, GameValue
+from rlcb.analysis.reaching import Reached, RewardLevel
 from rlcb.analysis.recipe_records import RecipeRanking
 from rlcb.analysis.run import Run, Task
 from rlcb.analysis.speed import Speed
@@ -59,6 +60,7 @@ class Group:
     curves: dict[str, Curve]  # reward_steps, reward_hours, fps_hours, policy_loss_steps, steps_hours
     seed_curves: dict[str, tuple[SeedCurve, ...]] = field(default_factory=dict)  # in place of those without a mean
     speeds: tuple[Speed, ...] = ()  # of its runs that were not disturbed, of all where each was
+    reached: tuple[Reached, ...] = ()  # when its runs reached each of the set's reward levels
 
     @property
     def valid(self) -> bool:
@@ -167,6 +169,8 @@ class ComparableSet(Task):
     notes: tuple[str, ...] = ()
     verdict: str = ""
     advice: Advice | None = None
+    reward_levels: tuple[RewardLevel, ...] = ()  # where several were asked for
+    levels_unknown: str = ""  # why there are no published ones, if they were asked for
 
     @property
     def measured(self) -> list[Group]:

@@ -131,5 +131,5 @@ class EvaluateSettings(TypedDict, total=False):
 class CompareSettings(TypedDict, total=False):
     """Parameters of `rlcb.compare`: the flags of `rlcb compare`."""
 
-    reward_threshold: float | None
+    reward_threshold: float | Literal["published"] | Sequence[float | Literal["published"]] | None
     seed: int

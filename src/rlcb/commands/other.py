@@ -55,14 +55,15 @@ def evaluate_parser(prog: str = "rlcb evaluate", universal: bool = True) -> Pars
 def compare_parser() -> Parser:
     """`rlcb compare RUN …`."""
     parser = Parser("rlcb compare", summary_of("compare"))
-    parser.usage = "rlcb compare RUN … [--output DIR] [--watch [SECONDS]] [--reward-threshold X] [--seed N]"
+    parser.usage = "rlcb compare RUN … [--output DIR] [--watch [SECONDS]] [--reward-threshold X …] [--seed N]"
     add = parser.add_argument_group("runs").add_argument
     add("paths", nargs="+", type=Path, metavar="RUN", help="run directory, or a directory that contains runs")
     add = parser.add_argument_group("analysis").add_argument
     text = (
-        "mean reward used for time-to-threshold and steps-to-threshold; default 80 %% of the way from untrained to best"
+        "mean reward used for time-to-threshold and steps-to-threshold; default 80 %% of the way from untrained to "
+        "best. Several, or 'published' (rewards of the published PPO curve of each game): a table of the time to each"
     )
-    add("--reward-threshold", dest="threshold", type=finite, metavar="X", help=text)
+    add("--reward-threshold", dest="threshold", nargs="+", type=reward_level, metavar="X", help=text)
     add("--seed", type=whole(0, _MOST_SEED), default=0, metavar="N", help="random seed of the bootstrap")
     add = parser.add_argument_group("output").add_argument
     default = Path("benchmarks") / "comparison"
@@ -70,6 +71,18 @@ def compare_parser() -> Parser:
     text = "update the report every SECONDS (30 if not given) until all runs have finished"
     add("--watch", nargs="?", type=positive(86400), const=30.0, metavar="SECONDS", help=text)
     return parser
+
+
+def reward_level(text: str) -> float | str:
+    """A reward, or the word for published ones, for argparse."""
+    from rlcb.analysis.reaching import PUBLISHED
+
+    if text == PUBLISHED:
+        return text
+    try:
+        return finite(text)
+    except argparse.ArgumentTypeError as error:
+        raise argparse.ArgumentTypeError(f"{error}, nor '{PUBLISHED}'; give RUN … before the levels") from None
 
 
 def import_parser() -> Parser:

@@ -13,6 +13,7 @@ from rlcb.analysis.game_text import STATISTICS, TITLES, improvement_verdict
 from rlcb.analysis.load import Warn, load_runs
 from rlcb.analysis.metrics import METRIC, METRICS
 from rlcb.analysis.plots import COLOURS, MOST_CURVES, as_image, figure_four_panels
+from rlcb.analysis.reaching import Threshold, wanted_levels
 from rlcb.analysis.records import Comparison
 from rlcb.analysis.run import Run
 from rlcb.analysis.statistics import Interval
@@ -25,6 +26,7 @@ from rlcb.report.csv_text import csv_text
 from rlcb.report.document import Document, Picture, render
 from rlcb.report.games import games_csv, published_note, published_rows, score_notes, scores_csv, shown_pairs
 from rlcb.report.progress import Progress
+from rlcb.report.reaching import reaching_csv, reaching_lines, rows_of
 from rlcb.report.recipes import recipe_lines, recipe_title
 from rlcb.report.sections import Origin, make_document
 
@@ -66,7 +68,7 @@ class Question:
     """What is compared, and how: runs that were read already, and those in directories and folders."""
 
     named: Sequence[Path | Run]
-    threshold: float | None = None
+    threshold: Threshold = None
     seed: int = 0
 
     def answer(self, tell: Warn) -> tuple[Comparison, Origin]:
@@ -92,11 +94,12 @@ class Question:
     def command(self, output: Path) -> str:
         """The command that asks the same."""
         options = ["--output", str(output), "--seed", str(self.seed)]
-        options += [] if self.threshold is None else ["--reward-threshold", f"{self.threshold:g}"]
+        levels = [level if isinstance(level, str) else f"{level:.10g}" for level in wanted_levels(self.threshold)]
+        options += ["--reward-threshold", *levels] if levels else []
         return shlex.join(["rlcb", "compare", *map(str, self.paths), *options])
 
 
-def compare_any(paths: Sequence[Path], output: Path, threshold: float | None, seed: int) -> int:
+def compare_any(paths: Sequence[Path], output: Path, threshold: Threshold, seed: int) -> int:
     """`rlcb compare`: any number of runs."""
     return finish_comparison(Question(paths, threshold, seed), output)
 
@@ -166,6 +169,8 @@ def write_report(comparison: Comparison, folder: Path, origin: Origin) -> list[P
     if comparison.game_scores:
         content["games.csv"] = games_csv(comparison).encode(errors="replace")
         content["scores.csv"] = scores_csv(comparison).encode(errors="replace")
+    if rows := [row for one in comparison.sets for row in rows_of(one)]:
+        content["time_to_reward.csv"] = reaching_csv(rows).encode(errors="replace")
     for name, data in content.items():
         write_whole(folder / name, data)
     return [folder / name for name in content]
@@ -243,4 +248,5 @@ def comparison_text(comparison: Comparison, brief: bool = False) -> str:
         improvement_verdict=improvement_verdict,
         recipe_title=recipe_title,
         recipe_lines=recipe_lines,
+        reaching_lines=lambda one: reaching_lines(rows_of(one), one.reward_levels),
     )

@@ -24,6 +24,7 @@ from rlcb.report.document import Block, Cards, Cell, Document, Row, Section, Tab
 from rlcb.report.figures import SetPictures
 from rlcb.report.games import game_sections
 from rlcb.report.progress import Progress, progress_table
+from rlcb.report.reaching import reaching_blocks
 from rlcb.report.recipes import recipe_sections
 from rlcb.words import counted
 
@@ -147,7 +148,7 @@ def _set_sections(
         ("Cost", "cost", cost_blocks(one)),
         ("Evaluation and generalisation gap" if one.levels else "Evaluation", "evaluation", evaluation),
         ("All pairs", "pairs", [tables.pair_table(one, most_pairs)]),
-        ("Time to reward", "reaching", [tables.reaching_table(one)]),
+        ("Time to reward", "reaching", reaching_blocks(one)),
     ]
     yield _summary(one, order, drawn=pictures is not None)
     prefix, level = (f"set-{order}-", 2) if order else ("", 1)

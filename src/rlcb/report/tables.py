@@ -79,19 +79,6 @@ def evaluation_table(one: ComparableSet) -> Table:
     return group_table(caption, one, columns)
 
 
-def reaching_table(one: ComparableSet) -> Block:
-    """Steps and time to the threshold."""
-    if one.threshold is None:
-        return Text("paragraph", "No threshold: no group improved on the reward of the untrained policy.")
-    columns: Columns = {
-        "Seeds that reached it": lambda group: Cell(f"{group.metrics['steps_to_reward'].n} of {len(group.runs)}"),
-        "Steps": "steps_to_reward",
-        "Time": "hours_to_reward",
-    }
-    caption = f"Time to mean reward of {one.threshold:.2f} over 100 episodes; means only where all seeds reached it."
-    return group_table(caption, one, columns)
-
-
 def difference_blocks(one: ComparableSet) -> Iterator[Block]:
     """The settings that distinguish the groups; those of other programs' runs are not known."""
     groups = [group for group in one.groups if not group.external] or one.groups

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from rlcb.analysis.external.log import EPISODES, Log
+from rlcb.analysis.statistics import Array
 from rlcb.analysis.untrusted import number, parse_json, plain
 from rlcb.errors import UsageError
 from rlcb.files import read_regular
@@ -15,6 +16,7 @@ from rlcb.words import counted
 
 _LARGEST = 256 * 2**20
 _COLUMNS = ("r", "l", "t")
+_STEPS = "env_steps"  # a further column that a file may have: the steps of all its environments so far
 _MAPPING = {"reward": "r", "length": "l", "time": "t_start + t", "step": "sum of l over the episodes so far"}
 
 
@@ -25,35 +27,42 @@ def is_monitor(name: str) -> bool:
 
 def read_monitors(files: Sequence[Path]) -> Log:
     """The episodes of all environments of a run, in the order in which they ended."""
-    rows: list[tuple[float, float, float]] = []
+    rows: list[tuple[float, float, float, float, int]] = []
     problems: list[str] = []
     starts, envs = [], set()
-    for file in files:
+    for place, file in enumerate(files):
         start, env, found = _read(file, problems)
         starts.append(start)
         envs |= {env} - {""}
-        rows += [(start + time, reward, length) for reward, length, time in found]
+        rows += [(start + time, reward, length, steps, place) for reward, length, time, steps in found]
     if not rows:
         raise UsageError(f"{files[0].parent if len(files) > 1 else files[0]}: contains no finished episode yet")
     if len(envs) > 1:
         problems.append(f"its files refer to several environments: {', '.join(sorted(envs))}")
-    end, reward, length = np.array(sorted(rows, key=lambda row: row[0])).T
+    end, reward, length, steps, origin = np.array(sorted(rows, key=lambda row: row[0])).T
+    has_steps = bool(np.isfinite(steps).all())
     return Log(
         program="Stable-Baselines3",
         format="monitor.csv",
         kind=EPISODES,
-        step=np.cumsum(length),
+        step=_summed(steps, origin, len(files)) if has_steps else np.cumsum(length),
         time=np.maximum(end - min(starts), 0.0),
         reward=reward,
         length=length,
-        mapping=_MAPPING,
+        mapping={**_MAPPING, **({"step": f"sum of {_STEPS} over the files"} if has_steps else {})},
         hints={"env": envs.pop()} if len(envs) == 1 else {},
         problems=tuple(problems),
     )
 
 
-def _read(file: Path, problems: list[str]) -> tuple[float, str, list[tuple[float, float, float]]]:
-    """When a file begins, its environment, and reward, length and time of each episode."""
+def _summed(steps: Array, origin: Array, num_files: int) -> Array:
+    """At each episode the steps of all files: of each file the latest so far."""
+    latest = [np.maximum.accumulate(np.where(origin == place, steps, 0.0)) for place in range(num_files)]
+    return np.asarray(np.sum(latest, axis=0), np.float64)
+
+
+def _read(file: Path, problems: list[str]) -> tuple[float, str, list[tuple[float, float, float, float]]]:
+    """When a file begins, its environment, and reward, length, time and steps so far (else NaN) of each episode."""
     try:
         text = read_regular(file, _LARGEST).decode(errors="replace")
     except OSError as error:
@@ -73,6 +82,7 @@ def _read(file: Path, problems: list[str]) -> tuple[float, str, list[tuple[float
     if missing and len(lines) > 1 and not (len(lines) == 2 and not text.endswith("\n")):
         raise UsageError(f"{file}: line 2 has no column {missing[0]}; expected r,l,t")
     places, found, bad = [names.index(name) for name in _COLUMNS if not missing], [], 0
+    steps_place = names.index(_STEPS) if _STEPS in names else None
     body = lines[2:]
     if body and not text.endswith("\n"):
         body = body[:-1]
@@ -83,7 +93,8 @@ def _read(file: Path, problems: list[str]) -> tuple[float, str, list[tuple[float
         if reward is None or length is None or time is None or length < 1 or time < 0:
             bad += bool(line)
         else:
-            found.append((reward, length, time))
+            steps = None if steps_place is None else _number(line[steps_place])
+            found.append((reward, length, time, np.nan if steps is None else steps))
     if bad:
         problems.append(f"{file.name}: {counted(bad, 'unreadable line')} ignored")
     env = plain(header.get("env_id"))
