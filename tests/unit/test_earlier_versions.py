@@ -17,6 +17,7 @@ CONFIGS = json.loads((FIXTURES / "configs.json").read_text())
 # What the searches for recipes have changed since (docs/results.md).
 NEW_RECIPES: dict[str, dict[str, dict[str, Any]]] = {
     "a2c": {"a2c": {"ent_coef": 0.003}},
+    "a3c": {"a2c": {"max_grad_norm": 2.0}},
     "ppo": {"training": {"learning_rate": 5e-4, "lr_schedule": "linear"}},
     "impala": {"training": {"learning_rate": 8e-4, "lr_schedule": "linear"}, "impala": {"ent_coef": 0.003}},
 }

@@ -119,7 +119,7 @@ ALGORITHMS = {
         "asynchronous advantage actor-critic: workers apply gradients without synchronisation",
         instead={"sequential": "a2c"},
         # Each gradient is from one worker's steps alone, so there are more of them and each moves the weights less.
-        training={**_A2C_TRAINING, "learning_rate": 3e-4},
+        training={**_A2C_TRAINING, "learning_rate": 3e-4}, coefficients={"max_grad_norm": 2.0},
         without=("batch_size", "n_epochs", "optimizer", "adam_eps"), whole_rollout=True,
     ),
 }  # fmt: skip
