@@ -222,15 +222,8 @@ def _run_ours(side: Side, algorithm: str, seconds: float, number: int, folder: P
     work = WORK[algorithm]
     config = REPO / "config" / f"{algorithm}_sequential.yaml"
     command = [str(side.python), "-m", "rlcb", "train", algorithm, *side.flags, "--config", str(config)]
-    command += [
-        *work_flags(algorithm),
-        "--total-timesteps",
-        str(10**10),
-        "--seed",
-        str(number),
-        "--output-dir",
-        str(folder / "run"),
-    ]
+    command += work_flags(algorithm)
+    command += ["--total-timesteps", str(10**10), "--seed", str(number), "--output-dir", str(folder / "run")]
     clock, read = Clock(work, seconds), 0
     with started(command, folder, our_environment()) as process, PeakMemory.of(process.pid) as peak:
         while not clock.enough:

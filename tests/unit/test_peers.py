@@ -2,13 +2,12 @@
 
 import importlib
 import json
-import subprocess
-import sys
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
+from helpers.perf_scripts import run_script
 from helpers.processes import ROOT
 
 
@@ -21,11 +20,6 @@ def peers(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 @pytest.fixture
 def work(peers: ModuleType) -> ModuleType:
     return importlib.import_module("peer_work")
-
-
-def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(ROOT / "perf" / "peers.py"), *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
 
 
 def test_the_clock_times_whole_updates_after_the_warm_up(work: ModuleType) -> None:
@@ -66,7 +60,7 @@ def test_ratios_are_formed_within_rounds_and_a_failure_is_a_row(peers: ModuleTyp
     ],
 )
 def test_impossible_flags_are_refused(arguments: tuple[str, ...], message: str) -> None:
-    done = run(*arguments)
+    done = run_script("peers.py", *arguments)
     assert done.returncode == 2
     assert message in done.stderr.splitlines()[-1]
 
@@ -74,7 +68,7 @@ def test_impossible_flags_are_refused(arguments: tuple[str, ...], message: str) 
 def test_a_peer_that_cannot_be_installed_does_not_stop_the_others(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     short = ("--rounds", "1", "--seconds", "0.2", "--workers", "0", "--output", tmp_path / "report.json")
-    done = run("a2c", *short, "--venvs", tmp_path / "file")
+    done = run_script("peers.py", "a2c", *short, "--venvs", tmp_path / "file")
     assert done.returncode == 1, done.stderr  # nothing was compared
     assert "| Stable-Baselines3 | not installed: " in done.stdout
     report = json.loads((tmp_path / "report.json").read_text())

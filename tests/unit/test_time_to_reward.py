@@ -3,7 +3,6 @@
 import csv
 import importlib
 import json
-import subprocess
 import sys
 import textwrap
 import time
@@ -15,12 +14,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from helpers.perf_scripts import run_script
 from helpers.processes import ROOT
 from helpers.run_directories import write_run
 from rlcb.analysis.load import load_run
 from rlcb.analysis.reaching import RewardLevel
-
-SCRIPT = ROOT / "perf" / "time_to_reward.py"
 
 
 @pytest.fixture
@@ -32,11 +30,6 @@ def script(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 @pytest.fixture
 def runs(script: ModuleType) -> ModuleType:
     return importlib.import_module("reward_runs")
-
-
-def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(SCRIPT), *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
 
 
 def peer(runs: ModuleType, folder: Path, body: str) -> Any:
@@ -92,15 +85,23 @@ def test_the_same_work_is_that_of_the_peers_and_accepted_in_every_way(script: Mo
     ],
 )
 def test_impossible_flags_are_refused(tmp_path: Path, arguments: tuple[str, ...], message: str) -> None:
-    done = run(*arguments, "--output", tmp_path / "out")
+    done = run_script("time_to_reward.py", *arguments, "--output", tmp_path / "out")
     assert done.returncode == 2
     assert message in done.stderr.splitlines()[-1]
     assert not (tmp_path / "out").exists()
 
 
 def test_a_missing_peer_is_named_with_its_pip_install_before_anything_is_trained(tmp_path: Path) -> None:
-    done = run(
-        "--ways", "a2c_sequential", "--peers", "sb3", "--venvs", tmp_path / "venvs", "--output", tmp_path / "out"
+    done = run_script(
+        "time_to_reward.py",
+        "--ways",
+        "a2c_sequential",
+        "--peers",
+        "sb3",
+        "--venvs",
+        tmp_path / "venvs",
+        "--output",
+        tmp_path / "out",
     )
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()
@@ -170,7 +171,7 @@ def test_the_log_of_a_peer_has_every_episode_and_all_steps(script: ModuleType, t
 
 def test_real_runs_end_with_the_table(tmp_path: Path) -> None:
     short = ("--ways", "a2c_sequential", "--total-timesteps", "1024", "--levels", "5.93", "9", "--seeds", "1", "2")
-    done = run(*short, "--output", tmp_path / "out", "--", "--num-threads", "1")
+    done = run_script("time_to_reward.py", *short, "--output", tmp_path / "out", "--", "--num-threads", "1")
     assert done.returncode == 0, done.stderr
     assert "seed 2  A2C sequential: no level reached; 1,024 steps, all steps made" in done.stdout
     assert "0 of 2 seeds" in done.stdout
