@@ -19,22 +19,25 @@ PUBLISHED = HERE.parents[1] / "src" / "rlcb" / "analysis" / "published_ppo.csv"
 WINDOW = 10  # updates to either side, as the published figures were smoothed
 
 
-def read(name: str, mode: str | None = None) -> list[dict[str, float]]:
-    """The rows of a CSV file, where it has several modes those of one, as numbers; an empty cell is not a number."""
+TEXTS = ("game", "algorithm", "mode", "variant")  # columns that are not numbers
+
+
+def read(name: str, **wanted: str) -> list[dict[str, float]]:
+    """The rows of a CSV file with the wanted texts in these columns, as numbers; an empty cell is not a number."""
     with (HERE / name).open() as file:
-        rows = [row for row in csv.DictReader(file) if mode is None or row.pop("mode") == mode]
-    return [{key: float(value or "nan") for key, value in row.items()} for row in rows]
+        rows = [row for row in csv.DictReader(file) if all(row[key] == text for key, text in wanted.items())]
+    return [{key: float(value or "nan") for key, value in row.items() if key not in TEXTS} for row in rows]
 
 
-def curves(rows: list[dict[str, float]]) -> tuple[list[float], np.ndarray]:
-    """Steps, and the smoothed reward of every seed [seeds, updates]."""
+def curves(rows: list[dict[str, float]], window: int = WINDOW) -> tuple[list[float], np.ndarray]:
+    """Steps, and the reward of every seed [seeds, rows], smoothed over so many rows to either side."""
     by_seed: dict[float, list[dict[str, float]]] = defaultdict(list)
     for row in rows:
         by_seed[row["seed"]].append(row)
     smooth = []
     for line in by_seed.values():
         reward = np.array([row["ep_reward_mean"] for row in line])
-        windows = [reward[max(0, i - WINDOW) : i + WINDOW + 1] for i in range(len(reward))]
+        windows = [reward[max(0, i - window) : i + window + 1] for i in range(len(reward))]
         smooth.append([np.nanmean(window) if np.isfinite(window).any() else np.nan for window in windows])
     return [row["step"] for row in next(iter(by_seed.values()))], np.array(smooth)
 
@@ -64,10 +67,22 @@ def draw_modes() -> None:
     """Write coinrun_modes.png: every seed of both modes, thin, and their means."""
     _, axis = plt.subplots(figsize=(8, 4.2), dpi=110)
     for mode, colour in (("sequential", "tab:blue"), ("parallel", "tab:orange")):
-        steps, rewards = curves(read("coinrun_modes.csv", mode))
+        steps, rewards = curves(read("coinrun_modes.csv", mode=mode))
         axis.plot(steps, rewards.T, color=colour, alpha=0.35, lw=1)
         axis.plot(steps, rewards.mean(0), color=colour, lw=2.2, label=f"{mode}, mean of 3 seeds; thin: each seed")
     finish(axis, "coinrun_modes.png", "CoinRun, easy, 200 levels: the same PPO in both modes", 0)
+
+
+def draw_recipes() -> None:
+    """Write coinrun_recipes.png: the default recipes of the four algorithms, the mean of the seeds and each seed."""
+    _, axis = plt.subplots(figsize=(8, 4.5), dpi=110)
+    for algorithm, colour in (("ppo", "tab:blue"), ("impala", "tab:orange"), ("a2c", "tab:green"), ("a3c", "tab:red")):
+        steps, rewards = curves(read("coinrun_recipes.csv", algorithm=algorithm), window=2)
+        axis.plot(np.array(steps) / 1e6, rewards.T, color=colour, alpha=0.3, lw=0.8)
+        axis.plot(np.array(steps) / 1e6, rewards.mean(0), color=colour, lw=2.2, label=f"{algorithm.upper()}, 3 seeds")
+    draw_published(axis, 2e6, 1e6, lw=1, ms=4)
+    title = "CoinRun, easy, 200 levels: default recipes, report seeds (published: PPO's own recipe)"
+    finish(axis, "coinrun_recipes.png", title, 4, "million environment steps")
 
 
 def draw_long() -> None:
@@ -81,8 +96,9 @@ def draw_long() -> None:
 
 
 def main() -> None:
-    """Write coinrun.png, coinrun_modes.png and coinrun_gpu_25m.png."""
+    """Write all pictures."""
     draw_modes()
+    draw_recipes()
     draw_long()
     _, axis = plt.subplots(figsize=(8, 4.5), dpi=110)
     steps, rewards = curves(read("coinrun_ppo_paper.csv"))

@@ -87,7 +87,7 @@ def test_a_run_that_was_stopped_within_a_round_goes_on_to_all_its_steps(
     assert after["normalizer"][0] == pytest.approx(before["normalizer"][0] + 21 * ROLLOUT / 2)  # each reward once
     for name, tensor in after["policy"].items():
         moved = float((tensor - before["policy"][name]).abs().max())
-        assert 0 < moved < 21 * 3e-4 * 10, name  # no gradient moves a weight by more than 10 rates
+        assert 0 < moved < 21 * 9e-4 * 10, name  # no gradient moves a weight by more than 10 rates
     assert after["optimizer"]["step"] > before["optimizer"]["step"] > 0
 
 

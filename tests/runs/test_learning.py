@@ -17,7 +17,7 @@ PPO = ("--n-steps", "32", "--batch-size", "256", "--n-epochs", "10", "--learning
 A2C = ("--n-steps", "8", "--learning-rate", "5e-3", "--gamma", "0.98", "--gae-lambda", "0.9",
        "--normalize-rewards", "false", "--normalize-advantages", "true", "--ent-coef", "0.01",
        "--total-timesteps", "98304")  # fmt: skip
-A3C = (*A2C, "--learning-rate", "2e-3", "--max-grad-norm", "0.5", "--total-timesteps", "131072")
+A3C = (*A2C, "--learning-rate", "2e-3", "--total-timesteps", "131072")
 IMPALA = ("--n-steps", "32", "--batch-size", "256", "--learning-rate", "3e-3", "--gamma", "0.99",
           "--gae-lambda", "0.95", "--ent-coef", "0.001", "--total-timesteps", "98304")  # fmt: skip
 WORKERS = ("--mode", "parallel", "--num-workers", "2", "--num-envs")

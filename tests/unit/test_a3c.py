@@ -133,11 +133,11 @@ def test_what_a3c_does_not_have_is_refused(flags: tuple[str, ...], words: tuple[
     rlcb_here("train", "a3c", *flags).assert_one_line_error(2, *words)
 
 
-def test_its_section_and_defaults_are_those_of_a2c_but_for_learning_rate_and_entropy() -> None:
+def test_its_section_and_defaults_are_those_of_a2c_but_for_the_learning_rate() -> None:
     a2c, a3c = (build_config(None, {}, algorithm=name) for name in ("a2c", "a3c"))
-    assert (a2c.training.learning_rate, a3c.training.learning_rate) == (7e-4, 3e-4)
-    assert a2c.training == a3c.training.model_copy(update={"learning_rate": 7e-4})
-    assert a2c.objective == a3c.objective.model_copy(update={"ent_coef": 0.003, "max_grad_norm": 0.5})
+    assert (a2c.training.learning_rate, a3c.training.learning_rate) == (2e-3, 9e-4)
+    assert a2c.training == a3c.training.model_copy(update={"learning_rate": 2e-3})
+    assert a2c.objective == a3c.objective
     assert (a3c.training.optimizer, a3c.training.n_epochs, a3c.minibatch_size) == ("rmsprop", 1, 32 * 16)
     again = build_config(None, {"seed": ("--seed", 1)}, base=a3c)
     assert again.training == a3c.training  # what is not in the file is not forgotten when a run is resumed

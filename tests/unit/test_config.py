@@ -135,7 +135,7 @@ def test_numbers_of_the_impala_configs(machine: str, actors: int | str, each: in
     assert sequential.env.num_envs == parallel.env.num_envs == (actors * each if isinstance(actors, int) else 32)
     assert sequential.training == parallel.training
     assert sequential.impala == parallel.impala
-    assert (sequential.training.n_steps, sequential.training.gamma) == (128, 0.999)
+    assert (sequential.training.n_steps, sequential.training.gamma) == (128, 0.99)
     assert (sequential.impala.ent_coef, sequential.impala.vf_coef, sequential.impala.max_grad_norm) == (0.003, 0.5, 40)
 
 

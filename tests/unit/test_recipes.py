@@ -318,8 +318,8 @@ def test_the_searches_have_as_many_variants_of_the_same_length_and_no_seed_of_a_
         settings = suite.settings
         assert settings.algorithms == [name]
         assert len(settings.modes) == 1
-        assert (len(settings.variants), settings.variants["base"]) == (10, {})
-        assert len(runs_of(settings, Path("out"))) == 10 * 3
+        assert (len(settings.variants), settings.variants["base"]) == (12, {})
+        assert len(runs_of(settings, Path("out"))) == 12 * 3
         assert settings.games == report.settings.games
         assert settings.total_timesteps == report.settings.total_timesteps
         assert settings.seeds == [101]

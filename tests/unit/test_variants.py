@@ -156,7 +156,7 @@ def test_the_shipped_example_loads() -> None:
         ("variants: {a: {gamma: 2}}", ["variants.a.gamma: 2 is not valid; must be a number from 0 to 1"]),
         ("variants: {a: {batch_size: 100}}", ["variants.a.batch_size: 100 does not divide"]),
         ("variants: {a: {gamma: 0.9}, b: {gamma: 0.9}}", ["variants: a and b are identical"]),
-        ("variants: {base: {}, b: {ent_coef: 0.01}}", ["variants: base and b are identical"]),
+        ("variants: {base: {}, b: {ent_coef: 0.003}}", ["variants: base and b are identical"]),
         ("algorithms: [ppo, a2c]\nvariants: {a: {clip_range: 0.1}}", ["variants: none applies to a2c", "'base: {}'"]),
         ("variants: {a: {gamma: 0.9}, a: {gamma: 0.8}}", ["given twice"]),
     ],
@@ -186,7 +186,7 @@ def test_a_flag_that_a_variant_would_overrule_is_refused_and_flags_choose_among_
 def test_variants_that_are_the_same_for_one_algorithm_alone_are_noted(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    make_suite(tmp_path, "algorithms: [ppo, a2c]\nvariants: {base: {}, fast: {learning_rate: 0.0007}}")
+    make_suite(tmp_path, "algorithms: [ppo, a2c]\nvariants: {base: {}, fast: {learning_rate: 0.002}}")
     assert "variants base and fast are identical for a2c sequential, a2c parallel" in capsys.readouterr().err
 
 

@@ -93,11 +93,12 @@ EXECUTIONS = {
     "async_gradients": Execution(),
 }
 _DATA_PARALLEL = {"sequential": "sequential", "parallel": "data_parallel"}
-_A2C_TRAINING = {"n_steps": 16, "n_epochs": 1, "optimizer": "rmsprop", "rms_eps": 1e-5, "learning_rate": 7e-4}
+_A2C_TRAINING = {"n_steps": 16, "n_epochs": 1, "optimizer": "rmsprop", "rms_eps": 1e-5, "learning_rate": 2e-3,
+                 "lr_schedule": "linear"}  # fmt: skip
 ALGORITHMS = {
     "ppo": Entry(
         "ppo", "ppo", _DATA_PARALLEL, "proximal policy optimization: clipped objective, several epochs",
-        training={"learning_rate": 5e-4, "lr_schedule": "linear"},
+        training={"learning_rate": 5e-4, "lr_schedule": "linear"}, coefficients={"ent_coef": 0.003},
     ),
     "impala": Entry(
         "impala", "impala", {"sequential": "sequential", "parallel": "actor_learner"},
@@ -111,7 +112,7 @@ ALGORITHMS = {
     ),
     "a2c": Entry(
         "a2c", "a2c", _DATA_PARALLEL, "synchronous advantage actor-critic: one gradient step per short rollout",
-        training=_A2C_TRAINING, coefficients={"ent_coef": 0.003},
+        training=_A2C_TRAINING,
         without=("batch_size", "n_epochs"), whole_rollout=True,
     ),
     "a3c": Entry(
@@ -119,7 +120,7 @@ ALGORITHMS = {
         "asynchronous advantage actor-critic: workers apply gradients without synchronisation",
         instead={"sequential": "a2c"},
         # Each gradient is from one worker's steps alone, so there are more of them and each moves the weights less.
-        training={**_A2C_TRAINING, "learning_rate": 3e-4}, coefficients={"max_grad_norm": 2.0},
+        training={**_A2C_TRAINING, "learning_rate": 9e-4},
         without=("batch_size", "n_epochs", "optimizer", "adam_eps"), whole_rollout=True,
     ),
 }  # fmt: skip

@@ -87,7 +87,7 @@ class TrainingConfig(Section):
     adam_eps: float = setting(1e-5, "Adam epsilon", gt=0, le=1)
     rms_eps: float = setting(0.01, "RMSProp epsilon, added after the square root", gt=0, le=10)
     rms_decay: float = setting(0.99, "RMSProp decay rate of the mean squared gradient", ge=0, lt=1)
-    gamma: float = setting(0.999, "discount factor γ", ge=0, le=1)
+    gamma: float = setting(0.99, "discount factor γ", ge=0, le=1)
     gae_lambda: float = setting(
         0.95, "λ of GAE (of V-trace in IMPALA): 0 for one-step targets, 1 for full returns", ge=0, le=1
     )
