@@ -35,8 +35,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("runs", nargs="+", type=Path)
     parser.add_argument("--output", type=Path, required=True)
-    parser.add_argument("--every", type=int, default=1, help="keep every so many updates")
-    parser.add_argument("--every-steps", type=int, help="keep the first update after every so many environment steps")
+    cadence = parser.add_mutually_exclusive_group()
+    cadence.add_argument("--every", type=int, default=1, help="keep every so many updates")
+    cadence.add_argument("--every-steps", type=int, help="keep the first update after every so many environment steps")
     given = parser.parse_args()
     runs = [run for run in load_runs(given.runs, print) if run.status == "finished"]
     runs.sort(key=lambda run: (run.game, run.algorithm, run.mode, run.variant, run.seed or 0))

@@ -17,8 +17,6 @@ from matplotlib import pyplot as plt
 HERE = Path(__file__).parent
 PUBLISHED = HERE.parents[1] / "src" / "rlcb" / "analysis" / "published_ppo.csv"
 WINDOW = 10  # updates to either side, as the published figures were smoothed
-
-
 TEXTS = ("game", "algorithm", "mode", "variant")  # columns that are not numbers
 
 
