@@ -7,15 +7,19 @@ from typing import Any
 import pytest
 
 from helpers.in_process import rlcb_here
+from helpers.processes import ROOT
 from rlcb import hardware, training
 from rlcb.config import gpu_plan, precision
 from rlcb.config import plan as plan_module
 from rlcb.config.load import build_config
 from rlcb.config.plan import Plan, computed_division, make_plan
+from rlcb.config.registry import Kind
 from rlcb.config.schema import Config
 from rlcb.config.tune import divisions
 from rlcb.errors import UsageError, WorkersLost
 from rlcb.limits.measure import processes_of, shape_of
+from rlcb.suite import benchmark, jobs
+from rlcb.suite.settings import build_suite
 from rlcb.training import check_hardware, with_device
 
 
@@ -174,6 +178,23 @@ def test_auto_takes_the_gpu_for_impala_unless_several_learners_are_wanted(
     on_cluster = configured(cluster="local")
     with pytest.raises(UsageError, match="cuda: learners run on this machine, not on the nodes of the cluster: "):
         with_device(on_cluster, "parallel")
+
+
+def test_a_suite_with_device_auto_leaves_the_gpu_to_one_learner(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)  # where the usual config files are
+    monkeypatch.setattr(jobs, "resolve_device", lambda wanted: "cpu" if wanted == "cpu" else "cuda")
+    impala, ppo = Kind("impala", "parallel"), Kind("ppo", "parallel")
+    for device, learners, uses in (("auto", 1, True), ("cpu", 4, False)):
+        given = {"algorithms": ["impala", "ppo"], "modes": ["parallel"], "total_timesteps": 10_000, "device": device}
+        suite = benchmark._planned(tmp_path, build_suite(None, {key: (key, value) for key, value in given.items()}))
+        config = suite.configs[impala]
+        assert config.parallel.num_learners == learners
+        # What `auto` is, each run decides.
+        assert (config.hardware.device, config.parallel.actor_device) == (device, "auto")
+        assert with_device(config, "parallel").hardware.device == ("cuda" if uses else "cpu")
+        assert (jobs.on_gpu(suite, impala), jobs.on_gpu(suite, ppo)) == (uses, False)
 
 
 def test_a_dry_run_shows_both_devices(tmp_path: Path) -> None:

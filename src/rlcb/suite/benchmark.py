@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlcb.config.division import Given
+from rlcb.config.gpu_plan import placed
 from rlcb.config.plan import decided
 from rlcb.config.precision import with_precision
 from rlcb.config.registry import Kind
@@ -173,7 +174,7 @@ def _agreed(output: Path, chosen: Suite) -> Suite:
 
 def _planned(output: Path, suite: Suite) -> Suite:
     """The same before anything is measured, with numbers of workers, and of threads if the suite is a new one."""
-    here = {kind: decided(config) for kind, config in suite.configs.items() if _is_decided_here(config, kind)}
+    here = {kind: _divided(config) for kind, config in suite.configs.items() if _is_decided_here(config, kind)}
     suite = replace(suite, configs={**suite.configs, **here})
     earlier = stored(output) if has_plan(output) else None
     if earlier and lacks_threads(earlier):  # runs that are added have none either
@@ -181,6 +182,17 @@ def _planned(output: Path, suite: Suite) -> Suite:
     return with_threads(
         suite, len(core_shares()), [kind for kind in suite.configs if not earlier or kind not in earlier.configs]
     )
+
+
+def _divided(config: Config) -> Config:
+    """A parallel configuration with numbers of workers and learners; `device: auto` is left to each run.
+
+    It must be known for the numbers nevertheless: a GPU has one learner, and runs with several take the CPU.
+    """
+    if config.hardware.device != "auto":
+        return decided(config)
+    found = decided(placed(config)).changed("hardware", device="auto")
+    return found.changed("parallel", actor_device=config.parallel.actor_device)
 
 
 def _is_decided_here(config: Config, kind: Kind) -> bool:

@@ -86,8 +86,15 @@ def _elsewhere(config: Config, kind: Kind) -> bool:
 
 def on_gpu(suite: Suite, kind: Kind) -> bool:
     """Whether runs of a kind have a GPU; that of a node need not be one of this machine."""
-    device = suite.configs[kind].hardware.device
-    return not kind.is_parallel and (device if suite.settings.cluster else resolve_device(device)) == "cuda"
+    config = suite.configs[kind]
+    if kind.is_parallel and (suite.settings.cluster or not _has_one_learner(config)):
+        return False
+    return (config.hardware.device if suite.settings.cluster else resolve_device(config.hardware.device)) == "cuda"
+
+
+def _has_one_learner(config: Config) -> bool:
+    """Whether one process learns beside those that act, as it must to use the GPU."""
+    return config.parallel_execution.has_learners and config.parallel.num_learners == 1
 
 
 def _processes(config: Config) -> tuple[int, int]:
