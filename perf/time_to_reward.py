@@ -5,7 +5,7 @@
     python perf/time_to_reward.py --ways ppo_sequential impala_parallel --device cuda --precision bf16 --minutes 20
 
 Trains one run after the other, alone on the machine: CoinRun, easy, 200 levels. A run ends after --total-timesteps,
-after --minutes of training, or once its mean of 100 episodes has reached the highest level. Ours are ordinary runs of
+after --minutes of training, or once its mean of 500 episodes has reached the highest level. Ours are ordinary runs of
 `rlcb train` with its default settings, with --same-work with those of the peers; what follows `--` are further flags
 of `rlcb train`. Peers do the work of perf/peers.py, on the CPU; each needs its virtual environment (DIR/NAME of
 --venvs), as perf/peers.py builds it. Times exclude start-up; a peer's count from its first step. Ends with a table of

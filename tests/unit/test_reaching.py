@@ -2,16 +2,18 @@
 
 import csv
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from helpers.comparisons import disturb
 from helpers.run_directories import change, log_of, write_run
 from rlcb.analysis.comparison import compare
 from rlcb.analysis.load import load_runs
-from rlcb.analysis.reaching import Reached, RewardLevel, wanted_levels
+from rlcb.analysis.reaching import Reached, RewardLevel, reach, wanted_levels
 from rlcb.analysis.records import Comparison
 from rlcb.commands.other import compare_parser
 from rlcb.errors import UsageError
@@ -28,7 +30,7 @@ def compared(path: Path, *levels: float | str) -> Comparison:
 def three_seeds(folder: Path) -> Path:
     """Two seeds that reach 7 and one that does not."""
     for seed, end in ((1, 9.0), (2, 8.0), (3, 6.0)):
-        write_run(folder / f"seed{seed}", seed=seed, rewards=(3.0, end), noise=0.0)
+        write_run(folder / f"seed{seed}", seed=seed, updates=120, rewards=(3.0, end), noise=0.0)
     return folder
 
 
@@ -40,10 +42,24 @@ def written(runs: Path, out: Path, *levels: float | str) -> tuple[str, str, str,
         return (*texts, list(csv.DictReader(file)))  # type: ignore[return-value]
 
 
+def slow_mean(lines: list[dict[str, Any]]) -> float | None:
+    """The mean of the last 500 episodes at the last of these lines of a log, from its means of 100; None: too few."""
+    total = lines[-1]["rollout/episodes"]
+    if total < 500:
+        return None
+    means: list[float] = []
+    for line in reversed(lines):
+        if len(means) < 5 and line["rollout/episodes"] <= total - 100 * len(means):
+            means.append(line["rollout/ep_reward_mean"])
+    return sum(means) / 5
+
+
 def slowly_reached(path: Path, reward: float) -> tuple[float, float]:
-    """Steps and hours of the first line of a log that is a mean of 100 episodes and at least this."""
-    for line in map(json.loads, log_of(path).read_text().splitlines()):
-        if line["rollout/episodes"] >= 100 and line["rollout/ep_reward_mean"] >= reward:
+    """Steps and hours of the first line of a log at which the mean of the last 500 episodes is at least this."""
+    lines = [json.loads(line) for line in log_of(path).read_text().splitlines()]
+    for count, line in enumerate(lines, 1):
+        mean = slow_mean(lines[:count])
+        if mean is not None and mean >= reward:
             return line["step"], line["time"] / 3600
     raise AssertionError("never")
 
@@ -52,13 +68,30 @@ def test_each_level_is_reached_when_the_log_says_so_and_means_need_all_seeds(tmp
     one = compared(three_seeds(tmp_path), 7.0, 3.1, 5.0).sets[0]
     assert one.reward_levels == (RewardLevel(3.1), RewardLevel(5.0), RewardLevel(7.0))
     low, middle, high = one.groups[0].reached
-    # 3.1 is reached at once, but 16 episodes end with each update and the mean counts from 100 on.
-    assert low.steps == (7 * 4096.0,) * 3
+    # 3.1 is reached at once, but 16 episodes end with each update and the mean counts from 500 on.
+    assert low.steps == (32 * 4096.0,) * 3
     steps, hours = zip(*(slowly_reached(tmp_path / f"seed{seed}", 5.0) for seed in (1, 2, 3)), strict=True)
     assert (middle.steps, middle.hours) == (steps, hours)
     assert (middle.mean_steps, middle.mean_hours) == (pytest.approx(sum(steps) / 3), pytest.approx(sum(hours) / 3))
     assert (high.count, high.steps[2], high.hours[2], high.mean_steps, high.mean_hours) == (2, None, None, None, None)
     assert high.steps[:2] == tuple(slowly_reached(tmp_path / f"seed{seed}", 7.0)[0] for seed in (1, 2))
+
+
+def test_a_level_that_single_windows_reach_by_chance_is_not_reached(tmp_path: Path) -> None:
+    path = write_run(tmp_path / "a", updates=200, rewards=(6.0, 6.0), noise=0.0)
+    lines = [json.loads(line) for line in log_of(path).read_text().splitlines()]
+    for number, line in enumerate(lines):  # as 100 episodes of 0 or 10 with a mean of 6 are: 1.0 above, 1.0 below
+        line["rollout/ep_reward_mean"] += 1.0 if number // 7 % 2 else -1.0
+    log_of(path).write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (path / "metrics.json").unlink()
+    run = load_runs([path], lambda _: None)[0]
+    assert run.history.settled_reward[10:].max() == pytest.approx(7.0)
+    means = [slow_mean(lines[:count]) or np.nan for count in range(1, 201)]
+    assert run.history.long_mean_reward == pytest.approx(means, nan_ok=True)
+    low, high = reach([run], (RewardLevel(5.5), RewardLevel(6.5)))
+    assert (low.count, high.count) == (1, 0)
+    uncounted = replace(run.history, episodes=np.full(200, np.nan))
+    assert uncounted.long_mean_reward is uncounted.reward  # there is nothing to form windows from
 
 
 def test_one_threshold_is_what_it_was_and_several_leave_it_to_its_default(tmp_path: Path) -> None:
@@ -145,7 +178,7 @@ def test_comparison_json_has_the_levels_and_one_threshold_adds_no_file(tmp_path:
 
 def test_disturbed_runs_are_not_part_of_the_mean_time_and_are_marked(tmp_path: Path) -> None:
     for seed, fps in ((1, 1000.0), (2, 100.0), (3, 1000.0)):
-        write_run(tmp_path / f"seed{seed}", seed=seed, fps=fps, noise=0.0)
+        write_run(tmp_path / f"seed{seed}", seed=seed, updates=120, fps=fps, noise=0.0)
     disturb(tmp_path / "seed2")
 
     def found() -> Reached:

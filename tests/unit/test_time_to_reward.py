@@ -112,20 +112,20 @@ def test_a_missing_peer_is_named_with_its_pip_install_before_anything_is_trained
 
 
 def test_a_run_is_enough_when_its_highest_level_or_its_time_is_reached(runs: ModuleType, tmp_path: Path) -> None:
-    found = load_run(write_run(tmp_path / "a", rewards=(3.0, 8.0), noise=0.0, fps=1000.0))
+    found = load_run(write_run(tmp_path / "a", updates=120, rewards=(3.0, 8.0), noise=0.0, fps=1000.0))
     levels = (RewardLevel(5.0), RewardLevel(7.5))
     assert runs.why_enough(found, runs.Limits(levels, 3600.0)) == "stopped: reward 7.5 reached"
     high = (RewardLevel(5.0), RewardLevel(9.5))
     assert runs.why_enough(found, runs.Limits(high, 3600.0)) == ""
     assert runs.why_enough(found, runs.Limits(high, 120.0)) == "stopped: 2 minutes are over"
-    few = replace(found, history=replace(found.history, episodes=np.full(len(found.history), 99.0)))
-    assert runs.why_enough(few, runs.Limits(levels, 3600.0)) == ""  # a mean of fewer than 100 episodes is none
+    few = replace(found, history=replace(found.history, episodes=np.full(len(found.history), 499.0)))
+    assert runs.why_enough(few, runs.Limits(levels, 3600.0)) == ""  # a mean of fewer than 500 episodes is none
 
 
 def test_a_peer_is_stopped_at_the_highest_level_and_kept(runs: ModuleType, tmp_path: Path) -> None:
     body = """
-        for episode in range(150):
-            log.write(f"{5 if episode < 50 else 9},100,{episode},{3200 * (episode + 1)}\\n")
+        for episode in range(1000):
+            log.write(f"{5 if episode < 300 else 9},100,{episode},{3200 * (episode + 1)}\\n")
         time.sleep(600)
     """
     way, limits = peer(runs, tmp_path, body), runs.Limits((RewardLevel(6.0), RewardLevel(8.0)), 3600.0)
@@ -133,9 +133,9 @@ def test_a_peer_is_stopped_at_the_highest_level_and_kept(runs: ModuleType, tmp_p
     outcome = runs.train(way, 3, tmp_path / "out", limits)
     assert time.monotonic() - begun < 300  # it would sleep for 600
     assert outcome.why == "stopped: reward 8 reached"
-    # The mean of the last 100 episodes is 5 + 4 k / 100 after k of the good ones; the first 100 count from their end.
+    # The mean of the last 500 episodes is 5 + 4 k / 500 after k of the good ones; the first 500 count from their end.
     first, second = (one.steps[0] for one in runs.reach([outcome.run], limits.levels))
-    assert (first, second) == (3200.0 * 100, 3200.0 * 125)
+    assert (first, second) == (3200.0 * 500, 3200.0 * 675)
     assert (outcome.run.seed, outcome.run.game, outcome.run.num_levels) == (3, "coinrun", 200)
     (tmp_path / "peer.py").unlink()
     again = runs.train(way, 3, tmp_path / "out", limits)

@@ -32,6 +32,7 @@ _LARGEST_LOG = 4 * 2**30  # bytes of a log that are read
 LARGEST_COLUMNS = 256 * 2**20  # bytes of a metrics.json that are read at once
 
 WINDOW = 100  # episodes that a logged mean is over, once there are that many
+LONG_WINDOW = 5 * WINDOW  # episodes of a mean that is compared with a level of reward
 
 Columns = dict[str, Array]  # by the names of the log
 
@@ -61,6 +62,23 @@ class History:
         not that of the policy. A log that does not count episodes is taken as it is.
         """
         return np.where(self.episodes < WINDOW, np.nan, self.reward)
+
+    @property
+    def long_mean_reward(self) -> Array:
+        """The mean reward of the last 500 episodes, NaN until there are as many.
+
+        A mean of 100 episodes is too noisy for a level: the highest of the first dozens of them reaches it by chance
+        long before the policy does. The log has means of 100, so this is the mean of the five that follow each other
+        most closely without sharing an episode. A log that does not count episodes is taken as it is.
+        """
+        if not np.isfinite(self.episodes).any():
+            return self.reward
+        counts = np.nan_to_num(np.fmax.accumulate(self.episodes))  # 0 before the first count
+        before = [
+            np.maximum(np.searchsorted(counts, counts - gap, side="right") - 1, 0)
+            for gap in range(0, LONG_WINDOW, WINDOW)
+        ]
+        return np.where(counts < LONG_WINDOW, np.nan, np.mean([self.reward[index] for index in before], axis=0))
 
 
 def load_history(log: Path, whole: Path) -> tuple[History, list[str]]:

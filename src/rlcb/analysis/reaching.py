@@ -19,7 +19,7 @@ Threshold = Wanted | Sequence[Wanted] | None
 
 @dataclass(frozen=True)
 class RewardLevel:
-    """A mean reward of 100 episodes that runs may reach."""
+    """A mean reward of 500 episodes that runs may reach."""
 
     reward: float
     published_steps: tuple[int, ...] = ()  # after which the published curve has it; empty for a level that was given
@@ -103,7 +103,7 @@ def reach(runs: Sequence[Run], levels: Sequence[RewardLevel]) -> tuple[Reached, 
 
 
 def _first(run: Run, x: Array, reward: float) -> float | None:
-    found = first_reaching(x, run.history.settled_reward, reward)
+    found = first_reaching(x, run.history.long_mean_reward, reward)
     return found if found is not None and np.isfinite(found) else None
 
 
