@@ -72,12 +72,18 @@ def draw_modes() -> None:
 
 
 def draw_recipes() -> None:
-    """Write coinrun_recipes.png: the default recipes of the four algorithms, the mean of the seeds and each seed."""
+    """Write coinrun_recipes.png: the default recipes in each mode, the mean of the seeds and each sequential seed."""
     _, axis = plt.subplots(figsize=(8, 4.5), dpi=110)
     for algorithm, colour in (("ppo", "tab:blue"), ("impala", "tab:orange"), ("a2c", "tab:green"), ("a3c", "tab:red")):
-        steps, rewards = curves(read("coinrun_recipes.csv", algorithm=algorithm), window=2)
-        axis.plot(np.array(steps) / 1e6, rewards.T, color=colour, alpha=0.3, lw=0.8)
-        axis.plot(np.array(steps) / 1e6, rewards.mean(0), color=colour, lw=2.2, label=f"{algorithm.upper()}, 3 seeds")
+        for mode, style in (("sequential", "-"), ("parallel", "--")):
+            rows = read("coinrun_recipes.csv", algorithm=algorithm, mode=mode)
+            if not rows:  # A3C has one mode
+                continue
+            steps, rewards = curves(rows, window=2)
+            million, label = np.array(steps) / 1e6, f"{algorithm.upper()} {mode}, {len(rewards)} seeds"
+            axis.plot(million, rewards.mean(0), style, color=colour, lw=2.0, label=label)
+            if mode == "sequential" or algorithm == "a3c":
+                axis.plot(million, rewards.T, color=colour, alpha=0.3, lw=0.8)
     draw_published(axis, 2e6, 1e6, lw=1, ms=4)
     title = "CoinRun, easy, 200 levels: default recipes, report seeds (published: PPO's own recipe)"
     finish(axis, "coinrun_recipes.png", title, 4, "million environment steps")
