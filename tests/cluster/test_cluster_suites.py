@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 import pytest
 
-from helpers.cluster_runs import Begin, ended, events_of, lines_of, needs_ray, wait_until
+from helpers.cluster_runs import Begin, ended, events_of, lines_of, needs_ray, wait_until, whole_lines
 from helpers.clusters import SETTINGS, ours, ray_cluster
 from helpers.equal_runs import assert_equal_runs
 from helpers.processes import ROOT, rlcb, weights
@@ -46,7 +46,7 @@ def _in_the_repository(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def suite_events(output: Path) -> list[dict[str, Any]]:
     file = output / "suite_events.jsonl"
-    return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+    return whole_lines(file) if file.exists() else []
 
 
 def under_way(output: Path) -> dict[SuiteRun, str]:

@@ -27,14 +27,19 @@ def flags(algorithm: str, updates: int, path: Path, division: tuple[str, ...] = 
     return ["train", algorithm, *division, *CART, *BATCH.get(algorithm, ()), *total]
 
 
+def whole_lines(file: Path) -> list[dict[str, Any]]:
+    """The lines of a file that a run may be writing just now: the last one counts once it is complete."""
+    return [json.loads(line) for line in file.read_text().splitlines(keepends=True) if line.endswith("\n")]
+
+
 def lines_of(path: Path) -> list[dict[str, Any]]:
     (log,) = (path / "logs").glob("*/metrics.jsonl")
-    return [json.loads(line) for line in log.read_text().splitlines()]
+    return whole_lines(log)
 
 
 def events_of(path: Path) -> list[dict[str, Any]]:
     file = path / "events.jsonl"  # there is none before the first
-    return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+    return whole_lines(file) if file.exists() else []
 
 
 def assert_every_step_once(path: Path, updates: int) -> None:
