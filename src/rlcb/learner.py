@@ -19,8 +19,7 @@ from rlcb.comm.shared_parameters import SharedParameters
 from rlcb.config.registry import ALGORITHMS
 from rlcb.config.schema import Config, TrainingConfig
 from rlcb.envs.own_code import module_of
-from rlcb.networks.computation import Computation
-from rlcb.networks.kept_layers import KeptLayers
+from rlcb.networks.computation import Computation, Loss
 from rlcb.networks.policy import observation_moments, scaling_of
 from rlcb.rmsprop import RMSprop
 from rlcb.rollout import Rollout
@@ -134,28 +133,31 @@ class Learner:
         """
         if not as_acted:
             self.computation.refresh()
-        config, threads = self.config, self.computation.threads
-        micro = config.training.micro_batch_size
-        # Items in backward passes at a time.
-        items = max(micro // config.samples_per_item, 1) if micro else len(minibatch)
-        pieces = split(minibatch, max(math.ceil(items / threads), 1))
-        kept = self.computation.kept([len(piece) for piece in pieces]) if as_acted else [None] * len(pieces)
-        # The group averages its gradients, so a sum over all samples is the mean times their number in all ranks.
-        factor = config.minibatch_size if self.algorithm.summed else 1
-
-        def gradient(piece: Batch, layers: KeptLayers | None) -> tuple[tuple[Tensor, ...], Tensor]:
-            outputs, values = self.computation(piece.observations.flatten(0, piece.item_dim), layers)
-            loss, metrics = self._loss(outputs, values, piece, config)
-            share = len(piece) / len(minibatch)
-            found = torch.autograd.grad(loss * (share * factor), self.computation.parameters)
-            return found, metrics * share
-
-        total = torch.zeros(len(self.algorithm.statistics), device=self.weights.device)
-        for number, (found, metrics) in enumerate(self.computation.map(gradient, pieces, kept)):
-            for whole, part in zip(self._gradients, found, strict=True):
-                whole.add_(part) if number else whole.copy_(part)
+        micro = self.config.training.micro_batch_size
+        # Items in a backward pass at a time.
+        items = max(micro // self.config.samples_per_item, 1) if micro else len(minibatch)
+        total, begun = torch.zeros(len(self.algorithm.statistics), device=self.weights.device), False
+        for piece in split(minibatch, items):
+            observations, loss = piece.observations.flatten(0, piece.item_dim), self._share_of_loss(piece, minibatch)
+            found, metrics = self.computation.gradients(observations, loss, as_acted)
+            for gradient in found:
+                for whole, part in zip(self._gradients, gradient, strict=True):
+                    whole.add_(part) if begun else whole.copy_(part)
+                begun = True
             total += metrics
         return total
+
+    def _share_of_loss(self, piece: Batch, minibatch: Batch) -> Loss:
+        """What a piece of a minibatch adds to its loss and metrics, as a function of outputs and values."""
+        share = len(piece) / len(minibatch)
+        # The group averages its gradients, so a sum over all samples is the mean times their number in all ranks.
+        factor = share * (self.config.minibatch_size if self.algorithm.summed else 1)
+
+        def loss_and_metrics(outputs: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+            loss, metrics = self._loss(outputs, values, piece, self.config)
+            return loss * factor, metrics * share
+
+        return loss_and_metrics
 
     def step(self, norm: Tensor) -> None:
         """Clip the mean gradient, whose norm this is, and move the weights: this rank its shard, the others theirs."""

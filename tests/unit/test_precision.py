@@ -1,5 +1,6 @@
 """bf16 inside the network: what is converted, what stays fp32, how far the results are from fp32's."""
 
+from functools import partial
 from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
@@ -9,6 +10,7 @@ import pytest
 import torch
 
 from rlcb import announce
+from rlcb.algorithms.returns import Samples
 from rlcb.config import precision as decision
 from rlcb.config.load import build_config
 from rlcb.config.plan import make_plan
@@ -139,9 +141,12 @@ def test_a_processor_without_bf16_is_named(has: bool, monkeypatch: pytest.Monkey
     assert "Precision: bf16" in shown.out
 
 
-@pytest.mark.parametrize("algorithm", ["ppo", "a2c", "impala"])
-def test_in_bf16_each_thread_takes_samples_of_its_own_and_the_gradient_is_that_of_all(algorithm: str) -> None:
-    given = {"precision": ("x", "bf16"), "num_envs": ("x", 6), "n_steps": ("x", 8), "batch_size": ("x", 48)}
+@pytest.mark.parametrize(("algorithm", "envs"), [("ppo", 6), ("a2c", 6), ("impala", 6), ("impala", 1)])
+def test_in_bf16_each_thread_takes_samples_of_its_own_and_the_gradient_is_that_of_all(
+    algorithm: str, envs: int
+) -> None:
+    steps = 48 // envs
+    given = {"precision": ("x", "bf16"), "num_envs": ("x", envs), "n_steps": ("x", steps), "batch_size": ("x", 48)}
     given = given if algorithm != "a2c" else {key: value for key, value in given.items() if key != "batch_size"}
     config, before, found = build_config(None, given, algorithm=algorithm), torch.get_num_threads(), []
     try:
@@ -150,18 +155,39 @@ def test_in_bf16_each_thread_takes_samples_of_its_own_and_the_gradient_is_that_o
             torch.manual_seed(0)
             learner = Learner(make_network("nature", FRAMES), config, torch.Generator().manual_seed(0))
             assert learner.computation.threads == threads
-            rollout = make_rollout(8, 6, FRAMES, "cpu")
+            rollout = make_rollout(steps, envs, FRAMES, "cpu")
             for tensor in (rollout.values, rollout.log_probs, rollout.truncation_value, rollout.dones):
                 tensor.zero_()
-            rollout.observations.copy_(observations_of(FRAMES, 9 * 6).view(9, 6, 64, 64, 3))
-            rollout.actions.copy_(torch.randint(0, 15, (8, 6)))
+            rollout.observations.copy_(observations_of(FRAMES, 48 + envs).view(-1, envs, 64, 64, 3))
+            rollout.actions.copy_(torch.randint(0, 15, (steps, envs)))
             with torch.inference_mode():
                 learner.computation.refresh()
                 for step in rollout.observations[:-1]:
                     learner.computation.act(step)
-            learner.update(rollout, torch.randn(8, 6), 1e-9)
+            learner.update(rollout, torch.randn(steps, envs), 1e-9)
             found.append(learner.gradient.clone())
     finally:
         torch.set_num_threads(before)
     for gradient in found[1:]:
         assert float((gradient - found[0]).norm()) <= 0.02 * float(found[0].norm())
+
+
+def test_the_summands_of_several_threads_are_bf16_and_their_sum_is_fp32() -> None:
+    given = {"precision": ("x", "bf16"), "num_envs": ("x", 2), "n_steps": ("x", 16), "batch_size": ("x", 32)}
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(3)
+        torch.manual_seed(0)
+        learner = Learner(make_network("nature", FRAMES), build_config(None, given), torch.Generator())
+        draw = torch.randn(4, 32)
+        batch = Samples(observations_of(FRAMES, 32), torch.randint(0, 15, (32,)), draw[0], draw[1], draw[2], draw[3])
+        learner.gradient_of(batch)
+        loss = partial(learner.algorithm.loss, batch=batch, config=learner.config)
+        summands, _ = learner.computation.gradients(batch.observations, loss)
+    finally:
+        torch.set_num_threads(before)
+    assert len(summands) == 3
+    assert {part.dtype for part in summands[0]} == {torch.bfloat16, torch.float32}
+    sums = [torch.stack([part.float() for part in parts]) for parts in zip(*summands, strict=True)]
+    expected = torch.cat([(parts[0] + parts[1] + parts[2]).flatten() for parts in sums])
+    assert torch.equal(learner.gradient, expected)

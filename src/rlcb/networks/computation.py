@@ -1,6 +1,7 @@
 """A policy's network as it is computed: in fp32 or bf16, and for some algorithms once for acting and learning."""
 
 import copy
+import math
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
@@ -12,6 +13,8 @@ from rlcb.networks.kept_layers import KeepingLayers, KeptLayers, UsingKeptLayers
 from rlcb.networks.layers import FP32_MODULES
 
 Outputs = tuple[Tensor, Tensor]  # the policy's outputs (logits [B, A]) and values [B], both fp32
+Loss = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]  # outputs and values of all samples → a loss and its metrics
+Gradient = tuple[Tensor, ...]  # for each of `parameters`, as precise as the layer it belongs to
 _MOST_THREADS = 4  # of Python: with more, they wait for the interpreter's lock
 One = TypeVar("One")
 Other = TypeVar("Other")
@@ -87,9 +90,32 @@ class Computation:
         """Of how many samples the layers' outputs are kept."""
         return sum(len(output) for output in self._kept[0]) if self._kept else 0
 
+    def gradients(self, observations: Tensor, loss: Loss, as_acted: bool = False) -> tuple[list[Gradient], Tensor]:
+        """The summands of the gradient of the samples' loss at `parameters`, and the loss's metrics.
+
+        Each of several threads computes the network for samples of its own, forwards and backwards. In between there is
+        one loss of all samples, so it may relate them to each other, as V-trace does with the steps of an environment.
+        `as_acted`: the samples are all that was acted on since `refresh`, in that order.
+        """
+        pieces = torch.split(observations, max(math.ceil(len(observations) / self.threads), 1))
+        sizes = [len(piece) for piece in pieces]
+        kept = self.kept(sizes) if as_acted else [None] * len(pieces)
+        if len(pieces) == 1:
+            value, metrics = loss(*self(observations, kept[0]))
+            return [torch.autograd.grad(value, self.parameters)], metrics
+        computed = list(self._in_threads(self, pieces, kept))
+        whole = [torch.cat(part).detach().requires_grad_() for part in zip(*computed, strict=True)]
+        value, metrics = loss(*whole)
+        slopes = (torch.split(slope, sizes) for slope in torch.autograd.grad(value, whole))
+
+        def backward(of: Outputs, slope: Outputs) -> Gradient:
+            return torch.autograd.grad(of, self.parameters, slope)
+
+        return list(self._in_threads(backward, computed, zip(*slopes, strict=True))), metrics
+
     @property
     def threads(self) -> int:
-        """In how many threads `map` works.
+        """In how many threads `gradients` works.
 
         In fp32 it is one, and torch divides each operation among its threads. In bf16 the backward pass of oneDNN's
         convolutions has threads wait for each other in a loop that does not yield the core: beside any other program a
@@ -99,12 +125,10 @@ class Computation:
             return 1
         return min(torch.get_num_threads(), _MOST_THREADS)
 
-    def map(
+    def _in_threads(
         self, function: Callable[[One, Other], Result], first: Iterable[One], second: Iterable[Other]
     ) -> Iterator[Result]:
         """The function's results for pairs of arguments, in order, computed in `threads` threads."""
-        if self.threads == 1:
-            return map(function, first, second)
         if self._pool is None:
             share = torch.get_num_threads() // self.threads
             self._pool = ThreadPoolExecutor(self.threads, initializer=torch.set_num_threads, initargs=(share,))
