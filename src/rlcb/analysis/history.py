@@ -3,6 +3,7 @@
 import os
 import re
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +64,7 @@ class History:
         """
         return np.where(self.episodes < WINDOW, np.nan, self.reward)
 
-    @property
+    @cached_property
     def long_mean_reward(self) -> Array:
         """The mean reward of the last 500 episodes, NaN until there are as many.
 
