@@ -10,6 +10,7 @@ from typing import Any
 
 import matplotlib as mpl
 import numpy as np
+from tables import GAMES
 
 mpl.use("Agg")
 from matplotlib import pyplot as plt
@@ -18,6 +19,7 @@ HERE = Path(__file__).parent
 PUBLISHED = HERE.parents[1] / "src" / "rlcb" / "analysis" / "published_ppo.csv"
 WINDOW = 10  # updates to either side, as the published figures were smoothed
 TEXTS = ("game", "algorithm", "mode", "variant")  # columns that are not numbers
+COLOURS = {"ppo": "tab:blue", "impala": "tab:orange", "a2c": "tab:green", "a3c": "tab:red"}
 
 
 def read(name: str, **wanted: str) -> list[dict[str, float]]:
@@ -40,13 +42,13 @@ def curves(rows: list[dict[str, float]], window: int = WINDOW) -> tuple[list[flo
     return [row["step"] for row in next(iter(by_seed.values()))], np.array(smooth)
 
 
-def draw_published(axis: plt.Axes, last: float, scale: float = 1.0, **how: Any) -> None:
+def draw_published(axis: plt.Axes, last: float, scale: float = 1.0, game: str = "coinrun", **how: Any) -> None:
     """The published curve up to a step: mean ± std of 3 runs; `scale`: steps of a unit of the axis."""
     with PUBLISHED.open() as file:
-        known = [row for row in csv.DictReader(file) if (row["protocol"], row["game"]) == ("easy-200-train", "coinrun")]
+        known = [row for row in csv.DictReader(file) if (row["protocol"], row["game"]) == ("easy-200-train", game)]
     rows = [row for row in known if float(row["env_steps"]) <= last]
     steps, mean, std = ([float(row[key]) for row in rows] for key in ("env_steps", "mean", "std_over_3_runs"))
-    label = "published, mean ± std of 3 runs"
+    label = "published PPO, mean ± std of 3 runs"
     axis.errorbar([step / scale for step in steps], mean, std, fmt="o--", color="black", capsize=3, label=label, **how)
 
 
@@ -71,22 +73,43 @@ def draw_modes() -> None:
     finish(axis, "coinrun_modes.png", "CoinRun, easy, 200 levels: the same PPO in both modes", 0)
 
 
+def minutes_of(rows: list[dict[str, float]], game: str, algorithm: str) -> np.ndarray:
+    """When a parallel run reached its rows; CoinRun's runs are of hours of different speed, so they get Maze's."""
+    if game != "coinrun":
+        return np.array([row["seconds"] for row in rows]) / 60
+    maze = read("recipes.csv", game="maze", algorithm=algorithm, mode="parallel")
+    last = max(row["step"] for row in maze)
+    seconds = np.mean([row["seconds"] for row in maze if row["step"] == last])
+    return np.array([row["step"] for row in rows]) * seconds / last / 60
+
+
 def draw_recipes() -> None:
-    """Write coinrun_recipes.png: the default recipes in each mode, the mean of the seeds and each sequential seed."""
-    _, axis = plt.subplots(figsize=(8, 4.5), dpi=110)
-    for algorithm, colour in (("ppo", "tab:blue"), ("impala", "tab:orange"), ("a2c", "tab:green"), ("a3c", "tab:red")):
-        for mode, style in (("sequential", "-"), ("parallel", "--")):
-            rows = read("coinrun_recipes.csv", algorithm=algorithm, mode=mode)
-            if not rows:  # A3C has one mode
-                continue
-            steps, rewards = curves(rows, window=2)
-            million, label = np.array(steps) / 1e6, f"{algorithm.upper()} {mode}, {len(rewards)} seeds"
-            axis.plot(million, rewards.mean(0), style, color=colour, lw=2.0, label=label)
-            if mode == "sequential" or algorithm == "a3c":
-                axis.plot(million, rewards.T, color=colour, alpha=0.3, lw=0.8)
-    draw_published(axis, 2e6, 1e6, lw=1, ms=4)
-    title = "CoinRun, easy, 200 levels: default recipes, report seeds (published: PPO's own recipe)"
-    finish(axis, "coinrun_recipes.png", title, 4, "million environment steps")
+    """Write recipes.png: the default recipes in three games, all ways over steps and the parallel ones over time."""
+    figure, axes = plt.subplots(2, len(GAMES), figsize=(13, 7.6), dpi=110, sharey="col")
+    for (game, title), (over_steps, over_time) in zip(GAMES.items(), axes.T, strict=True):
+        for algorithm, colour in COLOURS.items():
+            for mode, style in (("sequential", "-"), ("parallel", "--")):
+                rows = read("recipes.csv", game=game, algorithm=algorithm, mode=mode)
+                if not rows:  # A3C has one mode
+                    continue
+                steps, rewards = curves(rows, window=2)
+                line = {"color": colour, "lw": 1.8, "label": f"{algorithm.upper()} {mode}"}
+                over_steps.plot(np.array(steps) / 1e6, rewards.mean(0), style, **line)
+                if mode == "parallel":
+                    minutes = minutes_of(rows, game, algorithm).reshape(rewards.shape)
+                    over_time.plot(minutes.mean(0), rewards.mean(0), **line)
+                    over_time.plot(minutes.T, rewards.T, color=colour, alpha=0.3, lw=0.8)
+        draw_published(over_steps, 2e6, 1e6, game, lw=1, ms=4)
+        over_steps.set(title=f"{title}: all ways, over steps", xlabel="million environment steps")
+        over_time.set(title=f"{title}: parallel on 2 cores, over time", xlabel="minutes of training")
+    axes[0, 0].legend(fontsize=8)
+    axes[1, 0].legend(fontsize=8, title="mean of 3 seeds; thin: each seed", title_fontsize=8)
+    for axis in axes.flat:
+        axis.grid(alpha=0.3)
+    for axis in axes[:, 0]:
+        axis.set_ylabel("training reward, mean of 100 episodes")
+    figure.tight_layout()
+    figure.savefig(HERE / "recipes.png")
 
 
 def draw_long() -> None:

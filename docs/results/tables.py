@@ -40,6 +40,7 @@ EQUAL_TIME = {  # of the variants in equal_time.csv: algorithm, variant → name
     ("impala", "one-epoch"): "IMPALA, 1 epoch",
 }
 LATE, TRAINING, UNSEEN = MEASURES = ("late_reward", "evaluated_training_levels", "evaluated_unseen_levels")
+MEASURED = ("last 250,000 steps, each seed", "mean ± std", "evaluated, training levels", "evaluated, unseen levels")
 SEARCH_SEEDS = {"101", "102", "103"}
 Rows = list[dict[str, str]]
 
@@ -151,8 +152,7 @@ def published(game: str, unseen: bool = False) -> str:
 
 def report_of(game: str) -> list[str]:
     """All ways to train in a game, and the published PPO."""
-    titles = ("last 250,000 steps, each seed", "mean ± std", "evaluated, training levels", "evaluated, unseen levels")
-    lines = head(GAMES[game], *titles, "machine")
+    lines = head(GAMES[game], *MEASURED, "machine")
     for way, name in WAYS.items():
         late, training, unseen = (column(reported(way), game, measure) for measure in MEASURES)
         cells = each(late), bold(spread(late)), spread(training), spread(unseen), MACHINES[way[1]]
@@ -190,7 +190,7 @@ def report_differences() -> list[str]:
 
 def earlier_picks() -> list[str]:
     """PPO's and IMPALA's picks of the first two rounds with the report seeds."""
-    lines = head("", "game", "last 250,000 steps, each seed", "mean ± std", "evaluated, training", "evaluated, unseen")
+    lines = head("", "game", *MEASURED)
     for algorithm in ("ppo", "impala"):
         rows, name = read("report.csv", recipe="linear", algorithm=algorithm), f"{NAMES[algorithm]}, `linear`"
         for number, (game, title) in enumerate(GAMES.items()):

@@ -3,6 +3,7 @@
 import hashlib
 import re
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,15 @@ def test_a_document_begins_with_a_title_and_a_paragraph(document: Path) -> None:
     assert blank == ""
     assert re.match(r"[\w*`\[\"]", first), f"{document.name} begins with: {first[:60]}"
     assert len(re.findall(r"^# ", _FENCED.sub("", text_of(document)), re.MULTILINE)) == 1
+
+
+def test_the_tables_of_recipes_are_those_of_the_data() -> None:
+    command = [sys.executable, ROOT / "docs" / "results" / "tables.py"]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    rows = [line.removesuffix(" |") for line in printed if line.startswith("| ")]
+    lines = text_of(ROOT / "docs" / "results.md").splitlines()
+    assert len(rows) > 80
+    assert [row for row in rows if not any(line.startswith(row) for line in lines)] == []
 
 
 # The site
