@@ -16,9 +16,9 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 
-from procgen import ProcgenGym3Env
-
+from rlcb.config.environment import EnvConfig
 from rlcb.envs.base import EnvSpec
+from rlcb.envs.families import make_env
 from rlcb.networks import make_network
 
 ENVS, STEPS, EPOCHS, MINIBATCH, GAMMA, LAMBDA = 64, 256, 3, 2048, 0.999, 0.95
@@ -29,7 +29,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=15.0)
     seconds = parser.parse_args().seconds
-    env = ProcgenGym3Env(num=ENVS, env_name="coinrun", num_levels=200, start_level=0, distribution_mode="easy")
+    env = make_env(EnvConfig(num_envs=ENVS), ENVS, seed=0, num_threads=4)
     policy = make_network("impala", EnvSpec((64, 64, 3), np.dtype(np.uint8), 15)).cuda()
     optimizer = torch.optim.Adam(policy.parameters(), 5e-4, eps=1e-5)
     observations = torch.zeros((STEPS, ENVS, 64, 64, 3), dtype=torch.uint8, device="cuda")
@@ -38,17 +38,16 @@ def main() -> None:
     begun, steps = 0.0, 0
     while not begun or time.perf_counter() - begun < seconds:
         for t in range(STEPS):
-            observations[t] = torch.from_numpy(env.observe()[1]["rgb"]).cuda()
+            observations[t] = torch.from_numpy(env.observe()).cuda()
             with torch.no_grad():
                 logits, values[t] = policy(observations[t])
                 log_policy = torch.log_softmax(logits, 1)
                 actions[t] = torch.multinomial(log_policy.exp(), 1).squeeze(1)
                 log_probs[t] = log_policy.gather(1, actions[t].unsqueeze(1)).squeeze(1)
-            env.act(actions[t].cpu().numpy())
-            reward, _, first = env.observe()
-            rewards[t], dones[t] = torch.from_numpy(reward).cuda(), torch.from_numpy(first).cuda()
+            step = env.step(actions[t].cpu().numpy())
+            rewards[t], dones[t] = torch.from_numpy(step.rewards).cuda(), torch.from_numpy(step.dones).cuda()
         with torch.no_grad():
-            following = policy(torch.from_numpy(env.observe()[1]["rgb"]).cuda())[1]
+            following = policy(torch.from_numpy(env.observe()).cuda())[1]
             advantages, carried = torch.zeros_like(rewards), torch.zeros(ENVS, device="cuda")
             scaled = rewards / (rewards.std() + 1e-8)
             for t in reversed(range(STEPS)):

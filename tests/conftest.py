@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from helpers.processes import CARTPOLE, TINY, start_rlcb
+from rlcb.envs import engine
 
 # Test processes share the cores with each other and with what they start. Read when torch is loaded.
 os.environ.update(OMP_NUM_THREADS="1", OMP_WAIT_POLICY="passive")
@@ -19,7 +20,9 @@ signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 @pytest.fixture(scope="session", autouse=True)
 def own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """The limits of this machine that its user has measured are neither used nor replaced."""
+    """The limits of this machine that its user has measured are neither used nor replaced; Procgen's engine is used."""
+    if found := engine.find():
+        os.environ[engine.FOLDER] = str(found)
     os.environ["XDG_CACHE_HOME"] = str(tmp_path_factory.mktemp("cache"))
 
 

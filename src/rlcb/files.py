@@ -258,6 +258,17 @@ def owner_of_lock(path: Path) -> str | None:
         os.close(descriptor)
 
 
+def cache_folder() -> Path:
+    """Where this program keeps what can be made again; ResourceError where there is no home directory."""
+    given = os.environ.get("XDG_CACHE_HOME", "")
+    try:
+        # A relative path is to be ignored, as the XDG specification has it.
+        base = Path(given) if os.path.isabs(given) else Path.home() / ".cache"
+    except RuntimeError:
+        raise ResourceError("nothing can be cached: there is no home directory; XDG_CACHE_HOME can name one") from None
+    return base / "rlcb"
+
+
 def nearest_existing(path: Path) -> Path:
     """A path, or where it does not exist the nearest folder above it that does."""
     path = Path(os.path.abspath(path))

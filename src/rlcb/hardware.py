@@ -212,7 +212,7 @@ def describe_machine() -> dict[str, Any]:
         "python": platform.python_version(),
         "versions": {
             "rlcb": code_version(),
-            **{name: package_version(name) for name in ("torch", "procgen-mirror", "gymnasium", "numpy")},
+            **{name: package_version(name) for name in ("torch", "gymnasium", "numpy")},
         },
     }
 

@@ -17,6 +17,7 @@ from rlcb.config.precision import with_precision
 from rlcb.config.registry import ALGORITHMS
 from rlcb.config.schema import Config
 from rlcb.console import note, say, warn
+from rlcb.envs.families import make_ready
 from rlcb.envs.own_code import permitted_flags
 from rlcb.envs.registered import refuse_unshared
 from rlcb.errors import OwnCodeFailed, ResourceError, RlcbError, UsageError, WorkersLost
@@ -196,6 +197,7 @@ def _run(
 
     `pool`: the cluster's workers.
     """
+    make_ready(config.env.name)
     config, plan = make_plan(with_precision(config, mode), mode, pool)
     prepare_process(plan.threads)  # what is tried next may import torch
     fit = check_fit(config)

@@ -36,7 +36,7 @@ def load() -> None:
     for name in HEAVY:
         importlib.import_module(name)
     gc.freeze()  # a collection in a forked process would else copy all the memory that it shares
-    threads, loaded = os.listdir("/proc/self/task"), {"procgen", "gym3"} & set(sys.modules)
+    threads, loaded = os.listdir("/proc/self/task"), {"rlcb.envs.libenv"} & set(sys.modules)
     assert len(threads) == 1, f"{len(threads)} threads: forks would be unsafe"
     assert not loaded, loaded
 

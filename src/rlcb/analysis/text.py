@@ -276,16 +276,21 @@ def notes_on(one: ComparableSet) -> tuple[str, ...]:
         notes.append(
             "with fewer than 5 seeds the bootstrap interval of a group is too narrow; rely on the tests of pairs"
         )
-    versions = sorted({_versions(group) for group in one.measured})
+    found = [_versions(group) for group in one.measured]
+    # Procgen's version is recorded where it is used; earlier versions recorded it under another name, everywhere.
+    known = [versions for versions in found if versions]
+    shared = [name for name in known[0] if all(name in versions for versions in known)] if known else []
+    versions = {
+        ", ".join(f"{name} {versions[name]}" for name in shared) if versions else "unknown" for versions in found
+    }
     if len(versions) > 1:
-        notes.append(f"versions differ: {' | '.join(versions)}")
+        notes.append(f"versions differ: {' | '.join(sorted(versions))}")
     return tuple(notes)
 
 
-def _versions(group: Group) -> str:
+def _versions(group: Group) -> dict[str, str]:
+    """The versions that a group's first run recorded, by their names."""
     versions = group.runs[0].hardware.get("versions")
-    if not isinstance(versions, dict):
-        return "unknown"
     driver = plain(group.runs[0].hardware.get("gpu_driver"))
-    named = {**versions, **({"GPU driver": driver} if driver else {})}
-    return ", ".join(f"{plain(name)} {plain(version)}" for name, version in named.items())
+    named = {**(versions if isinstance(versions, dict) else {}), **({"GPU driver": driver} if driver else {})}
+    return {plain(name): plain(version) for name, version in named.items()}

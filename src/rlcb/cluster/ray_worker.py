@@ -11,6 +11,7 @@ import threading
 import time
 import traceback
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,8 +20,9 @@ import psutil
 import ray
 
 from rlcb.comm.control import Control
+from rlcb.envs.families import make_ready, release_versions
 from rlcb.envs.own_code import load_all
-from rlcb.errors import UsageError, WorkersLost
+from rlcb.errors import RlcbError, UsageError, WorkersLost
 from rlcb.hardware import Memory, package_version, prepare_process
 from rlcb.run.resources import MemoryProbe
 
@@ -31,10 +33,10 @@ _GROUPS = {"talk": 1, "listen": 1, "watch": 1}  # each keeps its own order, none
 
 
 def versions() -> dict[str, str | None]:
-    """What must be the same on all machines of a run."""
+    """What must be the same on all machines of a run, whatever its environment is."""
     from rlcb import __version__
 
-    packages = {name: package_version(name) for name in ("torch", "procgen-mirror", "gymnasium")}
+    packages = {name: package_version(name) for name in ("torch", "gymnasium")}
     return {"Python": f"{sys.version_info.major}.{sys.version_info.minor}", "rlcb": __version__, **packages}
 
 
@@ -142,13 +144,18 @@ class WorkerActor:
         self._role, self._index, self._node, self._folder = role, index, node, folder
         self._memory = MemoryProbe(lambda: [psutil.Process()])
         self._mail, self._control = Mailbox(), Control(os.memfd_create("rlcb-control"), size)
-        mine = versions()
-        for name, version in expected.items():
-            if mine[name] != version:
-                words = f"node {node} has {name} {mine[name]}, this machine {version}; install the same on all nodes"
+        self._expected = expected
+        if not self._differs(versions()):
+            threading.Thread(target=self._work, daemon=True).start()
+
+    def _differs(self, mine: Mapping[str, str | None]) -> bool:
+        """Whether something has another version here than it should; if so, the supervisor is told."""
+        for name, version in mine.items():
+            if version != (there := self._expected.get(name)):
+                words = f"node {self._node} has {name} {version}, this machine {there}; install the same on all nodes"
                 self._mail.send(WorkersLost(words))
-                return
-        threading.Thread(target=self._work, daemon=True).start()
+                return True
+        return False
 
     @ray.method(concurrency_group="talk")
     def tell(self, number: int, message: Any, clock: float, payload: Any = None) -> None:
@@ -167,6 +174,7 @@ class WorkerActor:
             if hasattr(setup, "dumps"):  # the run's directory is not on this machine
                 setup = replace(setup, dumps=Path(tempfile.gettempdir()))
             self._import_modules(setup.config.modules)
+            self._make_ready(setup.config.env.name)
             run_role(self._role, node_context(self._mail, self._control), setup)
         except BaseException:
             traceback.print_exc()  # into Ray's log of this worker
@@ -179,6 +187,16 @@ class WorkerActor:
         except UsageError as error:
             self._mail.send(UsageError(f"node {self._node}: {error}; it must be installed on every node"))
             threading.Event().wait()
+
+    def _make_ready(self, name: str) -> None:
+        """Have what the environment needs on this node; otherwise the supervisor is told and this process waits."""
+        try:
+            make_ready(name)
+            if not self._differs(release_versions(name)):
+                return
+        except RlcbError as error:
+            self._mail.send(WorkersLost(f"node {self._node}: {error}"))
+        threading.Event().wait()
 
     @ray.method(concurrency_group="listen")
     def next(self, number: int) -> tuple[Any, Any]:

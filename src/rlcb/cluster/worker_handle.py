@@ -26,6 +26,7 @@ from rlcb.cluster.transport import SupervisorTransport
 from rlcb.comm.control import Control
 from rlcb.comm.pool import WorkerDied, WorkerHandle
 from rlcb.comm.tickets import Filled, Ticket
+from rlcb.envs.families import release_versions
 from rlcb.envs.own_code import FOLDER
 from rlcb.errors import RlcbError
 from rlcb.hardware import Memory
@@ -64,7 +65,8 @@ class RayWorker(WorkerHandle):
         where = NodeAffinitySchedulingStrategy(place.node, soft=False)
         label = f"{control.label} {self.name} {next(_NUMBERS)}"  # as `ray list actors` shows it
         options = {"name": label, "num_cpus": place.threads, "num_gpus": place.gpus, "scheduling_strategy": where}
-        about = (role, index, control.size, setup.num_threads, versions(), os.environ.get(FOLDER, ""))
+        needed = {**versions(), **release_versions(setup.config.env.name)}
+        about = (role, index, control.size, setup.num_threads, needed, os.environ.get(FOLDER, ""))
         self._actor = WorkerActor.options(**options).remote(*about)  # type: ignore[attr-defined]
         self.send(setup)
         control.workers.append(self)

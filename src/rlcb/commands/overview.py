@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rlcb.flags import Parser
 
-_PACKAGES = ("torch", "numpy", "gymnasium", "procgen-mirror", "ale-py", "ray")
+_PACKAGES = ("torch", "numpy", "gymnasium", "ale-py", "ray")
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from rlcb.config.load import build_config
 from rlcb.config.registry import ALGORITHMS
 from rlcb.config.schema import Config
 from rlcb.console import say
-from rlcb.envs.families import foreseen_spec
+from rlcb.envs.families import spec_of
 from rlcb.envs.own_code import module_of
 from rlcb.errors import WorkersLost
 from rlcb.hardware import resolve_device, usable_cpus
@@ -95,7 +95,7 @@ def takes_one_thread(config: Config) -> bool:
     other longer than the work takes that they share (docs/performance.md). Of a network of the user's own nothing is
     known, so it gets what the cores allow.
     """
-    return not module_of(config.training.network) and not foreseen_spec(config.env).is_image
+    return not module_of(config.training.network) and not spec_of(config.env).is_image
 
 
 def _with_room(config: Config, wanted: int, pool: ClusterPool) -> int:

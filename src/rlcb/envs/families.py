@@ -3,14 +3,16 @@
 import csv
 import difflib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rlcb.envs import engine
 from rlcb.errors import UsageError
+from rlcb.hardware import package_version
 
 if TYPE_CHECKING:  # numpy takes longer to import than `--help` may
     from rlcb.envs.base import EnvSettings, EnvSpec, VectorEnv
@@ -46,7 +48,10 @@ class Family:
     score_range: Callable[[str, str | None], tuple[float, float] | None] = lambda name, mode: None
     has_success: Callable[[str], bool] = lambda name: False  # the share of completed levels rates a policy
     known_spec: Callable[[], "EnvSpec | None"] = lambda: None  # of all its environments, without making one
-    state_package: str | None = None  # a saved state loads only with the same version of this package
+    state_package: str | None = None  # a saved state loads only with the same version of this
+    state_version: Callable[[], str] = lambda: ""  # the version here
+    same_version: Callable[[str], str] = lambda version: version  # equal for versions with interchangeable states
+    former_package: str = ""  # what earlier checkpoints call `state_package`
     keys: tuple[str, ...] = ()  # keys of the configuration's section `env` that other families do not have
     described: Callable[["EnvSettings"], str] = lambda settings: ""  # what these settings mean, for the banner
 
@@ -127,7 +132,10 @@ FAMILIES = (  # a name belongs to the first that has a short name for it
         score_range=_procgen_range,
         has_success=lambda game: _PROCGEN[game]["levels_rate"] == "yes",
         known_spec=_procgen_spec,
-        state_package="procgen-mirror",
+        state_package="procgen",
+        state_version=engine.build,
+        same_version=engine.release,
+        former_package="procgen-mirror",
     ),
     Family(
         module="atari",
@@ -138,6 +146,7 @@ FAMILIES = (  # a name belongs to the first that has a short name for it
         package_bytes=3 * 2**20,
         env_bytes=1_000_000,
         state_package="ale-py",
+        state_version=lambda: package_version("ale-py") or "",
         keys=("frame_skip", "frame_stack", "repeat_action_probability", "noop_max", "episodic_life", "clip_rewards"),
         described=_atari_words,
     ),
@@ -242,6 +251,35 @@ def environment_identity(settings: "EnvSettings") -> str:
     return f"{settings.name}{levels}{own} num_envs={settings.num_envs}"
 
 
+def state_versions(name: str) -> dict[str, str]:
+    """What the saved states of an environment depend on, with its version here."""
+    family = family_of(name)
+    return {family.state_package: family.state_version()} if family.state_package else {}
+
+
+def release_versions(name: str) -> dict[str, str]:
+    """The same for people: the version that a build belongs to."""
+    return {package: family_of(name).same_version(version) for package, version in state_versions(name).items()}
+
+
+def foreign_state(name: str, saved: Mapping[str, str]) -> str | None:
+    """Why states that were saved with these versions do not load here, in words; None: they do."""
+    family = family_of(name)
+    if family.state_package is None:
+        return None
+    there, here = saved.get(family.state_package) or saved.get(family.former_package, "unknown"), family.state_version()
+    if family.same_version(there) == family.same_version(here):
+        return None
+    return f"made with {family.state_package} {there}, this run has {here or 'none'}"
+
+
+def make_ready(name: str) -> None:
+    """Have here what an environment needs, if need be by fetching it; for the process of a command, not for workers."""
+    ready = getattr(import_module(f"rlcb.envs.{family_of(name).module}"), "make_ready", None)
+    if ready:
+        ready()
+
+
 def make_env(
     settings: "EnvSettings", num_envs: int, seed: int, num_threads: int, pictured: bool = False
 ) -> "VectorEnv":
@@ -269,12 +307,10 @@ def state_problem(settings: "EnvSettings", spec: "EnvSpec", states: list[bytes])
 
 
 def spec_of(settings: "EnvSettings") -> "EnvSpec":
-    """What the environment's observations and actions look like."""
+    """What the environment's observations and actions look like; one is made where its family has no one answer."""
+    known = family_of(settings.name).known_spec()
+    if known is not None:
+        return known
     env = make_env(settings, num_envs=1, seed=0, num_threads=0)
     env.close()
     return env.spec
-
-
-def foreseen_spec(settings: "EnvSettings") -> "EnvSpec":
-    """The same without loading the environment's package where its family has one answer; importing Procgen is slow."""
-    return family_of(settings.name).known_spec() or spec_of(settings)

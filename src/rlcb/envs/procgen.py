@@ -1,20 +1,33 @@
-"""Procgen through its own vectorised C++ interface."""
+"""Procgen through its own engine, `rlcb.envs.libenv`."""
 
-import contextlib
-import io
-import warnings
+from ctypes import CDLL
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rlcb.envs import state_trial
+from rlcb.envs import engine, state_trial
 from rlcb.envs.base import EnvSettings, EnvSpec, Step
-from rlcb.envs.families import find
-from rlcb.errors import CheckpointUnusable, ResourceError
+from rlcb.envs.families import GAMES, find, missing_mode
+from rlcb.envs.libenv import Games, load
+from rlcb.errors import CheckpointUnusable, ResourceError, UsageError
 from rlcb.words import counted
 
 APT = "apt-get update && apt-get install -y libgl1 libglib2.0-0 (as root)"
+_MODES = {"easy": 0, "hard": 1, "extreme": 2, "memory": 10}  # as the engine counts them
+_NUM_ACTIONS = 15
+# What published results were made with; the engine has no defaults of its own.
+_USUAL = {
+    "center_agent": True,
+    "use_backgrounds": True,
+    "use_generated_assets": False,
+    "use_monochrome_assets": False,
+    "restrict_themes": False,
+    "paint_vel_info": False,
+    "use_sequential_levels": False,
+    "debug_mode": 0,
+}
 
 
 class ProcgenEnv:
@@ -23,22 +36,14 @@ class ProcgenEnv:
     def __init__(self, settings: EnvSettings, num_envs: int, seed: int, num_threads: int, pictured: bool = False):
         """`pictured`: the copies can also draw themselves, in 512×512."""
         self._made_with = (settings, seed, num_threads)
-        self._env = _procgen(
-            num=num_envs,
-            env_name=find(settings.name)[1],
-            distribution_mode=settings.distribution_mode,
-            num_levels=settings.num_levels,
-            start_level=settings.start_level,
-            rand_seed=seed,
-            num_threads=num_threads,
-            **({"render_mode": "rgb_array"} if pictured else {}),
-        )
+        self._games = _games(settings, num_envs, seed, num_threads, pictured)
         self.num_envs = num_envs
-        self.spec = EnvSpec((64, 64, 3), np.dtype(np.uint8), int(self._env.ac_space.eltype.n))
+        self.spec = EnvSpec((64, 64, 3), np.dtype(np.uint8), _NUM_ACTIONS)
 
     def observe(self) -> NDArray[Any]:
-        """The current frames [B, 64, 64, 3]."""
-        return self._env.observe()[1]["rgb"]  # type: ignore[no-any-return]
+        """The current frames [B, 64, 64, 3], in the memory that the games draw in: every step overwrites them."""
+        self._games.observe()
+        return self._games.frames
 
     def step(self, actions: NDArray[np.int64]) -> Step:
         """Apply one action to each copy."""
@@ -47,21 +52,20 @@ class ProcgenEnv:
 
     def send(self, actions: NDArray[np.int64]) -> None:
         """Begin a step; the games' threads do it."""
-        self._env.act(actions)
+        self._games.act(actions)
 
     def receive(self) -> Step:
         """Wait for the step; Procgen does not tell its time limits from other ends of episodes."""
-        rewards, observation, first = self._env.observe()
-        return Step(observation["rgb"], rewards, first)
+        self._games.observe()
+        return Step(self._games.frames, self._games.rewards, self._games.firsts)
 
     def observation_memory(self) -> NDArray[Any]:
-        """From now on all frames are given in this memory, in which the games draw them, instead of in copies."""
-        self._env._reuse_arrays = True  # gym3 reads it at every step, and has no other way to set it here
+        """Where all frames are."""
         return self.observe()
 
     def get_state(self) -> list[bytes]:
         """The games' own serialised states, random generators included."""
-        return list(self._env.callmethod("get_state"))
+        return self._games.get_state()
 
     def set_state(self, states: list[bytes]) -> None:
         """Restore states of the same game."""
@@ -69,15 +73,19 @@ class ProcgenEnv:
             raise CheckpointUnusable(
                 f"the checkpoint has {counted(len(states), 'environment')}, but this run has {self.num_envs}"
             )
-        self._env.callmethod("set_state", states)
+        self._games.set_state(states)
 
     def close(self) -> None:
-        """End the games' threads."""
-        self._env.close()
+        """End the games' threads and free what they hold."""
+        self._games.close()
 
     def completed(self) -> NDArray[np.bool_]:
         """Whether each copy's last finished episode completed its level [B]."""
-        return np.array([info["prev_level_complete"] for info in self._env.get_info()], np.bool_)
+        return self._games.infos["prev_level_complete"].astype(np.bool_)
+
+    def level_seeds(self) -> NDArray[np.int32]:
+        """The seeds of the levels that the copies are in [B]."""
+        return self._games.infos["level_seed"].copy()
 
     def only(self, copies: list[int]) -> "ProcgenEnv":
         """These copies as they are, in an environment of their own; this one is closed."""
@@ -90,24 +98,58 @@ class ProcgenEnv:
 
     def frame(self) -> NDArray[np.uint8]:
         """A picture of the first copy."""
-        return np.asarray(self._env.get_info()[0]["rgb"])
+        self._games.observe()
+        picture: NDArray[np.uint8] = self._games.infos["rgb"][0].copy()
+        return picture
 
 
 make = ProcgenEnv
-
-
-def _procgen(**options: Any) -> Any:
-    """Procgen's own object. Every option was checked before: a wrong one would end the process inside the C++ code."""
-    try:
-        # gym, which procgen imports, prints a notice about itself.
-        with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
-            warnings.simplefilter("ignore")
-            from procgen import ProcgenGym3Env
-
-            return ProcgenGym3Env(**options)
-    except (ImportError, OSError) as error:
-        reason = str(error).splitlines()[0]
-        raise ResourceError(f"Procgen cannot be loaded: {reason}; if a system library is missing: {APT}") from None
-
-
 state_problem = state_trial.problem
+
+
+def make_ready() -> None:
+    """Have an engine here that loads, if need be by fetching it."""
+    engine.make_ready()
+    _engine()
+
+
+def _engine() -> tuple[CDLL, Path]:
+    """The engine and the folder that it is in."""
+    folder = engine.find()
+    if folder is None:
+        raise ResourceError("Procgen's engine is not on this machine; get it with: rlcb doctor --fix")
+    try:
+        return load(engine.library(folder)), folder
+    except OSError as error:
+        reason = str(error).splitlines()[0]
+        raise ResourceError(f"Procgen's engine cannot be loaded: {reason}; a missing system library: {APT}") from None
+
+
+def _games(settings: EnvSettings, num: int, seed: int, num_threads: int, pictured: bool) -> Games:
+    """The games in the engine, once everything has been checked that the engine would end the process over."""
+    game = find(settings.name)[1]
+    if game not in GAMES:
+        raise UsageError(f"{settings.name!r} is not a Procgen game; valid: {' '.join(GAMES)}")
+    if problem := missing_mode(settings):
+        raise UsageError(problem)
+    numbers = {"seed": seed, "start_level": settings.start_level, "num_levels": settings.num_levels}
+    for name, value in {**numbers, "num_envs": num, "num_threads": num_threads}.items():
+        if not (name == "num_envs") <= value < 2**31:
+            raise UsageError(f"Procgen's {name} is {value}, which is out of range")
+    library, folder = _engine()
+    return Games(
+        library,
+        num,
+        {
+            **_USUAL,
+            "env_name": game,
+            "distribution_mode": _MODES[settings.distribution_mode],
+            "num_levels": settings.num_levels,
+            "start_level": settings.start_level,
+            "num_actions": _NUM_ACTIONS,
+            "rand_seed": seed,
+            "num_threads": num_threads,
+            "render_human": pictured,
+            "resource_root": f"{engine.pictures(folder)}/",  # read when the process makes its first game
+        },
+    )

@@ -15,7 +15,7 @@ from rlcb.config.registry import MODES
 from rlcb.config.schema import TrainingConfig
 from rlcb.console import note, warn
 from rlcb.envs.base import EnvSpec
-from rlcb.envs.families import canonical_env_name, missing_mode, spec_of
+from rlcb.envs.families import canonical_env_name, make_ready, missing_mode, spec_of
 from rlcb.envs.own_code import load, module_of
 from rlcb.errors import CheckpointUnusable, RlcbError, UsageError
 from rlcb.files import sha256_of
@@ -118,6 +118,7 @@ def environment_for(trained: LoadedPolicy, name: str | None) -> tuple[EnvConfig,
         raise UsageError(f"--env: {error}" if name else f"{trained.path}: {error}") from None
     if problem := missing_mode(env):
         raise UsageError(f"--env: the distribution mode of the run does not exist there: {problem}")
+    make_ready(env.name)
     found = spec_of(env)
     if env.name != trained.env.name and (expected := spec_of(trained.env)) != found:
         words = [f"observations {shape_words(spec)}, {spec.action_words}" for spec in (expected, found)]

@@ -8,11 +8,10 @@ import subprocess
 import sys
 import tempfile
 import time
-import warnings
 from collections.abc import Iterable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,7 +28,7 @@ EPISODES = 3
 MAX_FRAMES = 60 * FPS  # long episodes are cut: a GIF is held in memory while it is made
 ENDINGS = (".mp4", ".gif")
 INSTALL_VIDEO = "pip install 'rl-cluster-benchmark[video]'"
-_WINDOW = 768  # pixels
+_WINDOW = 512  # pixels
 _GIF_DELAYS = (70, 60, 70)  # GIF counts in hundredths of a second: three such frames last a fifth of a second
 
 Frame = NDArray[np.uint8]
@@ -60,10 +59,7 @@ def check_encoder(path: Path) -> None:
 
 
 def find_ffmpeg() -> str | None:
-    """The ffmpeg that the imageio-ffmpeg package brings, or the system's.
-
-    The package itself is not imported: the version that gym3 allows fails to, as setuptools has dropped what it uses.
-    """
+    """The ffmpeg that the imageio-ffmpeg package brings, which need not be imported for it, or the system's."""
     package = find_spec("imageio_ffmpeg")
     folders = (package.submodule_search_locations or []) if package else []
     brought = [str(path) for folder in folders for path in Path(folder, "binaries").glob("ffmpeg-*")]
@@ -126,31 +122,57 @@ def _write_mp4(path: Path, frames: Iterable[Frame]) -> int:
     return count
 
 
-def open_window() -> Any:
-    """A window to show frames in; a ResourceError says why there is none."""
-    if sys.platform == "linux" and not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
-        raise ResourceError("there is no display")
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            from gym3.internal.renderer import Renderer
+class Window:
+    """A window on the screen that shows pictures."""
 
-            return Renderer(width=_WINDOW, height=_WINDOW)
+    def __init__(self, width: int = _WINDOW):
+        """`width`: that small pictures are enlarged to, in pixels, as far as whole factors allow."""
+        import tkinter
+
+        self.is_open, self._width = True, width
+        self._root = tkinter.Tk(className="rlcb")
+        self._root.protocol("WM_DELETE_WINDOW", self.close)
+        self._root.bind("<Escape>", lambda event: self.close())
+        self._label = tkinter.Label(self._root, borderwidth=0)
+        self._label.pack()
+
+    def draw(self, frame: Frame) -> None:
+        """Show a picture [H, W, 3] and see to what the user does."""
+        import tkinter
+
+        height, width, _ = frame.shape
+        data = b"P6 %d %d 255 " % (width, height) + np.ascontiguousarray(frame).tobytes()
+        picture = tkinter.PhotoImage(master=self._root, data=data, format="PPM")
+        self._picture = picture.zoom(max(self._width // width, 1))  # Tk does not keep it
+        self._label.configure(image=self._picture)
+        self._root.update()
+
+    def close(self) -> None:
+        """Remove the window."""
+        if self.is_open:
+            self.is_open = False
+            self._root.destroy()
+
+
+def open_window() -> Window:
+    """A window to show frames in; a ResourceError says why there is none."""
+    if sys.platform == "linux" and not os.environ.get("DISPLAY"):
+        raise ResourceError("there is no display")
+    if find_spec("_tkinter") is None:
+        raise ResourceError("Tk is not installed: apt-get install -y python3-tk (as root)")
+    try:
+        return Window()
     except Exception as error:  # drivers and toolkits may raise anything
         raise ResourceError(str(error).splitlines()[0] if str(error) else type(error).__name__) from None
 
 
-def show(window: Any, frames: Iterable[Frame]) -> None:
+def show(window: Window, frames: Iterable[Frame]) -> None:
     """Show the frames at the speed of play until they end or the window is closed."""
-    import glfw
-
     due = time.perf_counter()
     for frame in frames:
-        window.start()
-        window.draw_bitmap(0, 0, window.width, window.height, image=np.ascontiguousarray(frame))
-        window.finish()
+        window.draw(frame)
         if not window.is_open:
             break
         due += 1 / FPS
         time.sleep(max(due - time.perf_counter(), 0.0))
-    glfw.terminate()  # the window has no method to close it
+    window.close()

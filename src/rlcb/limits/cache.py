@@ -13,7 +13,7 @@ from rlcb.config.schema import Config
 from rlcb.console import note
 from rlcb.envs.families import family_of
 from rlcb.errors import ResourceError, UsageError
-from rlcb.files import write_json
+from rlcb.files import cache_folder, write_json
 from rlcb.hardware import code_version, cpu_model, describe_gpus, package_version, usable_cpus
 from rlcb.limits.formula import Limit
 
@@ -25,14 +25,8 @@ Entry = dict[str, Any]
 
 
 def cache_file() -> Path:
-    """Where the limits are kept; ResourceError where there is no home directory."""
-    given = os.environ.get("XDG_CACHE_HOME", "")
-    try:
-        # A relative path is to be ignored, as the XDG specification has it.
-        base = Path(given) if os.path.isabs(given) else Path.home() / ".cache"
-    except RuntimeError:
-        raise ResourceError("the limits cannot be stored: there is no home directory") from None
-    return base / "rlcb" / "limits.json"
+    """Where the limits are kept."""
+    return cache_folder() / "limits.json"
 
 
 def key_of(config: Config, plan: Plan, mode: str) -> dict[str, Any]:

@@ -40,7 +40,7 @@ def _speeds(config: Config, items: int, threads: int, wanted: str, watch: Watch)
     device = resolve_device(wanted, threads)
     import torch
 
-    from rlcb.envs.families import foreseen_spec
+    from rlcb.envs.families import spec_of
     from rlcb.envs.own_code import load_all
     from rlcb.execution.limit_worker import made_up_batch
     from rlcb.execution.worker import make_policy
@@ -48,7 +48,7 @@ def _speeds(config: Config, items: int, threads: int, wanted: str, watch: Watch)
 
     torch.set_num_threads(threads)
     load_all(config.modules)
-    spec = foreseen_spec(config.env)
+    spec = spec_of(config.env)
 
     def step_of(precision: str) -> Callable[[], None]:
         configured = config.changed("hardware", precision=precision)

@@ -14,6 +14,7 @@ from rlcb.config.registry import ALGORITHMS
 from rlcb.config.schema import Config
 from rlcb.console import note, say, warn
 from rlcb.disturbance.verdict import AGAIN, Disturbance
+from rlcb.envs.families import make_ready
 from rlcb.envs.own_code import permitted_flags
 from rlcb.errors import ResourceError, UsageError
 from rlcb.hardware import prepare_process
@@ -43,6 +44,7 @@ def show_limits(config: Config, mode: str, rounds: int, seconds: float, accept_d
         raise UsageError(
             f"--cluster {config.parallel.cluster}: limits are measured on this machine only; omit the flag"
         )
+    make_ready(config.env.name)
     config, plan = make_plan(with_precision(config, mode), mode)
     say(f"Measuring {_words(config, plan, mode)}: {rounds} × {seconds:g} s for each part")
     timeout = _TIMEOUT + 6 * rounds * seconds

@@ -18,7 +18,7 @@ import torch
 from rlcb import __version__
 from rlcb.config.registry import MODES
 from rlcb.config.schema import Config
-from rlcb.envs.families import environment_identity, family_of, state_problem
+from rlcb.envs.families import environment_identity, state_problem, state_versions
 from rlcb.errors import CheckpointUnusable, Diverged, NotPermitted
 from rlcb.files import open_regular, write_whole
 from rlcb.hardware import package_version
@@ -31,10 +31,8 @@ from rlcb.run.state import Arrays, Progress, RunState, RunTotals, SharedState, W
 def to_content(config: Config, state: RunState, totals: RunTotals) -> dict[str, Any]:
     """The content of a checkpoint: shared state once, the workers' environments in the order of their ranks."""
     shared, workers = state.shared, state.workers
-    packages = ["torch", "procgen-mirror", "gymnasium"]
-    if (needed := family_of(config.env.name).state_package) and needed not in packages:
-        packages.append(needed)
-    versions = {name: package_version(name) or "" for name in packages}
+    versions = {name: package_version(name) or "" for name in ("torch", "gymnasium")}
+    versions |= state_versions(config.env.name)
     return {
         "meta": {
             "format": FORMAT,

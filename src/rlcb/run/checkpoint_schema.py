@@ -16,10 +16,9 @@ from rlcb.config.registry import ALGORITHMS
 from rlcb.config.schema import Config, TrainingConfig
 from rlcb.envs.base import EnvSpec
 from rlcb.envs.episodes import WINDOW
-from rlcb.envs.families import canonical_env_name, environment_identity, family_of, missing_mode, spec_of
+from rlcb.envs.families import canonical_env_name, environment_identity, family_of, foreign_state, missing_mode, spec_of
 from rlcb.envs.own_code import import_named
 from rlcb.errors import NotPermitted, UsageError
-from rlcb.hardware import package_version
 from rlcb.learner import MOMENTS
 from rlcb.networks.policy import make_policy_network
 from rlcb.run.archive import TensorHeader
@@ -194,11 +193,11 @@ def _refuse_foreign(meta: Meta, config: Config) -> None:
     """A state of another game must never reach the game's own code: it trusts what it is given."""
     expected = {"algorithm": config.algorithm, "env": environment_identity(config.env)}
     found = {"algorithm": meta.algorithm, "env": meta.env}
-    if package := family_of(config.env.name).state_package:
-        expected[package], found[package] = package_version(package) or "", meta.versions.get(package, "unknown")
     for key, value in expected.items():
         if found[key] != value:
             raise Unfit(f"made with {key} {shown(found[key])}, this run has {value}")
+    if problem := foreign_state(config.env.name, meta.versions):
+        raise Unfit(shown(problem))
 
 
 def _saved_config(meta: Meta) -> tuple[EnvConfig, TrainingConfig]:

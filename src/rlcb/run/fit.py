@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from rlcb.config.schema import Config
 from rlcb.console import note
 from rlcb.envs.base import EnvSpec
-from rlcb.envs.families import foreseen_spec, tried_out
+from rlcb.envs.families import spec_of, tried_out
 from rlcb.envs.own_code import module_of
 from rlcb.words import counted
 
@@ -29,7 +29,7 @@ class Fit:
 def check_fit(config: Config) -> Fit:
     """Try the environment and make the network once; what does not fit is a UsageError."""
     trial = tried_out(config.env)
-    fit = Fit(foreseen_spec(config.env)) if trial is None else Fit(*trial)
+    fit = Fit(spec_of(config.env)) if trial is None else Fit(*trial)
     if fit.repeats is False:
         note(
             f"{config.env.name} is not deterministic for a given seed and actions, so a resumed run continues, but "

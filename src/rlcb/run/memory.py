@@ -37,11 +37,10 @@ def expected_bytes(config: Config, plan: Plan, spec: EnvSpec) -> int:
     if plan.num_learners:
         share = plan.num_workers * rollout // plan.num_learners
         workers = plan.num_workers * (_PROCESS + package + envs) + plan.num_slots * rollout
-        workers += plan.num_learners * (_PROCESS + _LEARNING + package + share + passes)
+        workers += plan.num_learners * (_PROCESS + _LEARNING + share + passes)
     else:
         workers = plan.num_workers * (_PROCESS + _LEARNING + package + envs + rollout + passes)
-    supervisor = _PROCESS + (package if plan.execution == "async_gradients" else 0) if parallel else 0
-    return _CODE + supervisor + workers
+    return _CODE + (_PROCESS if parallel else 0) + workers
 
 
 def _pass_bytes(config: Config, samples: int, spec: EnvSpec) -> int:

@@ -10,6 +10,7 @@ from rlcb.config.schema import Config
 from rlcb.console import filled
 from rlcb.disturbance.verdict import Disturbance
 from rlcb.envs.episodes import EpisodeStatistics
+from rlcb.envs.families import release_versions
 from rlcb.files import write_json
 from rlcb.hardware import describe_machine
 from rlcb.run.directory import RunDirectory
@@ -53,7 +54,7 @@ def write_summaries(run: RunDirectory, config: Config, outcome: Outcome) -> Metr
 
 def benchmark_metrics(run: RunDirectory, config: Config, outcome: Outcome) -> Metrics:
     """The content of benchmark_metrics.json: everything that a comparison needs to know."""
-    rewards = _rewards(outcome.episodes)
+    rewards, machine = _rewards(outcome.episodes), describe_machine()
     hours, env_steps = outcome.seconds / 3600, outcome.progress.env_steps
     return {
         "algorithm": run.algorithm.upper(),
@@ -85,7 +86,8 @@ def benchmark_metrics(run: RunDirectory, config: Config, outcome: Outcome) -> Me
         "disturbance": asdict(outcome.disturbance),
         "limit": outcome.limit,
         "hardware": {
-            **describe_machine(),
+            **machine,
+            "versions": {**machine["versions"], **release_versions(config.env.name)},
             "device": outcome.plan.device,
             "precision": config.hardware.precision,
             **gpu_used(outcome.plan.device),

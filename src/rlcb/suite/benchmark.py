@@ -13,6 +13,7 @@ from rlcb.config.precision import with_precision
 from rlcb.config.registry import Kind
 from rlcb.config.schema import Config
 from rlcb.console import clock, filled, warn
+from rlcb.envs.families import make_ready
 from rlcb.envs.own_code import permitted_flags
 from rlcb.envs.registered import refuse_unshared
 from rlcb.errors import RlcbError, UsageError, WorkersLost
@@ -156,6 +157,9 @@ def _check(work: Work, cluster: "Cluster | None") -> None:
     check_room(work.output, work.unfinished, work.suite.configs)
     if cluster:
         cluster.check_needs(work.unfinished)
+    else:
+        for game in dict.fromkeys(run.game for run in work.unfinished):
+            make_ready(game)
 
 
 def _agreed(output: Path, chosen: Suite) -> Suite:

@@ -10,7 +10,7 @@ from rlcb.config.plan import make_plan, takes_one_thread, threads_each
 from rlcb.config.registry import Kind
 from rlcb.config.schema import Config
 from rlcb.console import note
-from rlcb.envs.families import canonical_env_name, foreseen_spec
+from rlcb.envs.families import canonical_env_name, spec_of
 from rlcb.errors import UsageError
 from rlcb.hardware import resolve_device, usable_cpus
 from rlcb.run.memory import available_bytes, expected_bytes
@@ -277,7 +277,7 @@ def expected_memory(suite: Suite, run: SuiteRun) -> int:
     # A node's GPU cannot be asked for from here; a run on one takes less of the node's memory than one without.
     device = "cuda" if suite.settings.cluster is None and on_gpu(suite, run.kind) else "cpu"
     config, plan = make_plan(config.changed("hardware", device=device), run.kind.mode)
-    return expected_bytes(config, plan, foreseen_spec(config.env))
+    return expected_bytes(config, plan, spec_of(config.env))
 
 
 def waves(runs: Sequence[SuiteRun], plan: JobPlan, suite: Suite) -> Iterator[list[SuiteRun]]:
