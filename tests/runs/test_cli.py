@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+from helpers.neighbours import busy_neighbours
 from helpers.processes import CARTPOLE, ROOT, rlcb, run
 
 
@@ -103,6 +104,16 @@ def test_doctor_finds_everything_here() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     for name in ("Python", "Packages", "Machine", "torch", "GPU", "Procgen", "One update"):
         assert f"✓ {name}" in done.stdout
+
+
+def test_doctor_does_not_tick_cores_that_others_use() -> None:
+    with busy_neighbours():
+        done = rlcb("doctor")
+    assert done.returncode == 0, done.stdout + done.stderr
+    (line,) = (line for line in done.stdout.splitlines() if "CPU load" in line)
+    assert re.fullmatch(
+        r"! CPU load: other programs use \d+ % of the cores, .*; speeds measured now may be too low", line
+    )
 
 
 def test_doctor_says_what_is_missing_and_how_to_get_it(tmp_path) -> None:
