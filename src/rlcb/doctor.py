@@ -15,6 +15,11 @@ PACKAGES = {"torch": "torch", "procgen": "procgen-mirror", "gymnasium": "gymnasi
             "rich": "rich"}  # fmt: skip
 _SETUP = Path(__file__).resolve().parents[2] / "scripts" / "setup.sh"  # of a checkout
 _LOOK_SECONDS = 1.0  # that the use of the cores is measured for
+FINE, DOUBTFUL, MISSING = "✓", "!", "✗"  # what the line of a check begins with
+
+
+class Doubt(str):
+    """What a check found that training works with, but that is not as it should be."""
 
 
 def examine() -> int:
@@ -24,9 +29,10 @@ def examine() -> int:
               "Atari": _atari, "One update": _one_update}  # fmt: skip
     for name, check in checks.items():
         try:
-            print(f"✓ {name}: {check()}", flush=True)
+            found = check()
+            print(f"{DOUBTFUL if isinstance(found, Doubt) else FINE} {name}: {found}", flush=True)
         except Exception as error:  # a check may fail in any way; the next lines depend on it
-            print(f"✗ {name}: {str(error).splitlines()[0] if str(error) else type(error).__name__}", flush=True)
+            print(f"{MISSING} {name}: {str(error).splitlines()[0] if str(error) else type(error).__name__}", flush=True)
             return 6
     print("Everything that training needs is installed.")
     return 0
@@ -79,9 +85,8 @@ def _use_now() -> str:
     found = watch.verdict()
     if found.others_percent is None:
         return "the load of the cores cannot be read here"
-    advice = "; speeds measured now may be too low"
     busy = f"other programs use {found.others_percent:.0f} % of the cores, CPU steal is {found.stolen_percent:.0f} %"
-    return busy + (advice if found.others_percent >= MOST_OTHERS else "")
+    return Doubt(f"{busy}; speeds measured now may be too low") if found.others_percent >= MOST_OTHERS else busy
 
 
 def _torch() -> str:

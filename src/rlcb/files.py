@@ -8,6 +8,8 @@ import json
 import os
 import socket
 import stat
+import struct
+import sys
 import time
 from collections.abc import Callable, Iterable
 from io import BufferedReader
@@ -20,6 +22,8 @@ _CHUNK = 256 * 1024
 _RETRIES = 3
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 TEMPORARY = ".tmp-"  # part of the name of every unfinished file
+_LOCK = struct.Struct("hhqqi0q")  # the kernel's struct flock: kind, whence, start, length (0: all), process
+_WHOLE = _LOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
 _UNITS = ((2**30, "GB"), (2**20, "MB"), (2**10, "KB"))
 _KINDS = {
     stat.S_IFDIR: "a directory",
@@ -210,8 +214,19 @@ def sweep(folder: Path) -> list[str]:
     return [entry.name for entry in leftovers]
 
 
-def try_lock(descriptor: int) -> bool:
-    """Lock an open file for this process, which the kernel undoes when it dies; whether that was possible."""
+def try_lock(descriptor: int, look: bool = False) -> bool:
+    """Lock an open file for this process, which the kernel undoes when it dies; whether that was possible.
+
+    `look`: only say whether it is, and take nothing. Locks of flock cannot be looked at: they are for other systems,
+    and for sandboxes that know no others.
+    """
+    try:
+        if sys.platform == "linux":
+            answer = fcntl.fcntl(descriptor, fcntl.F_OFD_GETLK if look else fcntl.F_OFD_SETLK, _WHOLE)
+            return not look or _LOCK.unpack(answer)[0] == fcntl.F_UNLCK
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            return False
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
@@ -246,14 +261,14 @@ def take_lock(path: Path) -> tuple[int | None, str]:
 
 
 def owner_of_lock(path: Path) -> str | None:
-    """Whose process has a lock file locked; None if no process has. Nothing is written and no lock is kept."""
+    """Whose process has a lock file locked; None if no process has. Nothing is written and no lock is taken."""
     try:
         descriptor = open_descriptor(path, os.O_RDONLY)
     except OSError:
         return None
     try:
         owner = os.read(descriptor, 200).decode(errors="replace").strip()
-        return None if try_lock(descriptor) else owner or "just starting"
+        return None if try_lock(descriptor, look=True) else owner or "just starting"
     finally:
         os.close(descriptor)
 

@@ -16,6 +16,7 @@ from rlcb.errors import GpuFailed, ResourceError, RlcbError, UsageError
 from rlcb.signals import StopRequest
 
 _FLAG_NAMES = {"name": "--env", "imports": "--import", "duration_hours": "--duration"}
+_ENVIRONMENT_FLAGS = {"env", "games", "game"}  # what different commands call the environments
 _BROKEN_PIPE = 128 + 13  # as shells count SIGPIPE
 
 
@@ -105,7 +106,10 @@ class Parser(argparse.ArgumentParser):
 
 
 def _unknown(name: str, known: Sequence[str]) -> str:
-    return f"unknown argument {name}{_meant(name.partition('=')[0], known)}"
+    """That an argument is unknown, and which was probably meant."""
+    word = name.partition("=")[0]
+    same = [one for one in known if {word.lstrip("-"), one.lstrip("-")} <= _ENVIRONMENT_FLAGS]
+    return f"unknown argument {name}{f'; did you mean {same[0]}?' if same else _meant(word, known)}"
 
 
 def _meant(word: str, known: Sequence[str]) -> str:

@@ -12,7 +12,7 @@ from rlcb.announce import print_banner, print_plan
 from rlcb.config.division import division_note
 from rlcb.config.gpu_plan import refuse_misplaced
 from rlcb.config.load import default_output
-from rlcb.config.plan import Plan, fewer_workers_note, make_plan
+from rlcb.config.plan import Plan, fewer_workers_note, make_plan, refuse_crowd
 from rlcb.config.precision import with_precision
 from rlcb.config.registry import ALGORITHMS
 from rlcb.config.schema import Config
@@ -126,8 +126,13 @@ def _run_on_cluster(request: Request, path: Path, config: Config, mode: str, clu
 
 
 def check_hardware(config: Config, mode: str) -> None:
-    """Refuse a GPU or a cluster that the mode does not use, that is not there, or a cluster open to everybody."""
+    """Refuse a GPU or a cluster that the mode does not use, that is not there, or a cluster open to everybody.
+
+    Without a cluster, too many processes for this machine's cores are refused as well.
+    """
     cluster = config.parallel.cluster
+    if mode == "parallel" and cluster is None:
+        refuse_crowd(config)
     if mode == "parallel" and config.parallel_execution.has_learners:
         refuse_misplaced(config)
     if config.hardware.device == "cuda":

@@ -229,7 +229,8 @@ def test_garbage_from_an_environment_never_reaches_the_weights(what: str, tmp_pa
         load_newest(pathlib.Path({str(path)!r}) / "checkpoints", "ppo", sys.exit)  # only here the environment is known
         sys.exit(code)
     """))  # fmt: skip
-    done.assert_one_line_error(3, f"environment 0 returned a {what} that is not finite")
+    named = "an observation" if what == "observation" else "a reward"
+    done.assert_one_line_error(3, f"environment Garbage-v0 returned {named} that is not finite (nan)")
     assert "failed" in events(path)
 
 

@@ -36,7 +36,7 @@ class Frail(gymnasium.Env):
         super().reset(seed=seed)
         if self.how == "reset" and self.fails:
             raise LookupError("no level 7")
-        return np.zeros(2, np.float32), {}
+        return np.full(2, np.nan if self.how == "begun" else 0, np.float32), {}
 
     def step(self, action):
         self.count += 1
@@ -47,7 +47,10 @@ class Frail(gymnasium.Env):
         if self.how == "exit" and self.fails:
             sys.exit("no licence")
         observation = self.np_random.uniform(-1, 1, 2).astype(np.float32)
-        return observation, float(action), self.count % 20 == 0, False, {}
+        if self.how == "seen":
+            observation[1] = np.inf
+        reward = np.nan if self.how == "reward" or (self.how == "later" and self.fails) else float(action)
+        return observation, reward, self.count % 20 == 0, False, {}
 
     def turn(self):
         wheels = [1, 2, 3]
@@ -59,8 +62,9 @@ class Frail(gymnasium.Env):
 
 
 MENDED = False
-for how in ("step", "reset", "shape", "exit", "close"):
-    gymnasium.register(f"Frail{how.capitalize()}-v0", Frail, kwargs={"how": how}, max_episode_steps=50)
+for how in ("step", "reset", "shape", "exit", "close", "reward", "seen", "begun", "later"):
+    quiet = {"kwargs": {"how": how}, "disable_env_checker": how in ("reward", "seen", "begun", "later")}
+    gymnasium.register(f"Frail{how.capitalize()}-v0", Frail, max_episode_steps=50, **quiet)
 '''
 NETWORKS = """
 import torch
@@ -184,6 +188,38 @@ def test_every_way_to_fail_is_named(how: str, words: str, mode: str, folder: Pat
     train = ("train", *kind("a2c", mode), "--env", f"frail:Frail{how}-v0", *LONG, "--output-dir", "run")
     failed = rlcb(folder, *train)
     failed.assert_one_line_error(7, f"environment Frail{how}-v0 failed with {words}")
+
+
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [("Reward", "a reward that is not finite (nan)"), ("Seen", "an observation that is not finite (inf)"),
+     ("Begun", "an observation that is not finite (nan)")],
+)  # fmt: skip
+def test_numbers_that_are_not_finite_are_found_before_a_run_begins(how: str, words: str, folder: Path) -> None:
+    train = ("train", *kind("ppo", "sequential"), "--env", f"frail:Frail{how}-v0", *LONG, "--output-dir", "run")
+    for more in ((), ("--dry-run",)):
+        rlcb(folder, *train, *more).assert_one_line_error(2, f"environment Frail{how}-v0 returned {words}")
+    assert not (folder / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "mode"), [("ppo", "sequential"), ("a2c", "parallel"), ("impala", "parallel"), ("a3c", "parallel")]
+)
+def test_the_environment_of_a_later_number_that_is_not_finite_is_named(algorithm: str, mode: str, folder: Path) -> None:
+    train = ("train", *kind(algorithm, mode), "--env", "frail:FrailLater-v0", *LONG, "--output-dir", "run")
+    said = "environment FrailLater-v0 returned a reward that is not finite (nan)"
+    rlcb(folder, *train).assert_one_line_error(3, said)
+    assert events(folder / "run")[-1]["reason"] == said
+    assert json.loads((folder / "run" / "training_summary.json").read_text())["status"] == "diverged"
+
+
+def test_a_run_that_failed_before_its_first_update_is_not_called_resumable(folder: Path) -> None:
+    whole = ("--n-steps", "256", "--batch-size", "1024", *SMALL[2:])
+    train = ("train", "ppo", *whole, "--env", "frail:FrailLater-v0", *LONG, "--output-dir", "run")
+    rlcb(folder, *train).assert_one_line_error(3, "FrailLater-v0")
+    moved = rlcb(folder, "train", "ppo", *whole, "--env", "CartPole-v1", "--total-timesteps", "1024", *train[-2:])
+    assert moved.returncode == 0, moved.stderr
+    assert f"note: the earlier run in {folder / 'run'} was moved to {folder / 'run.1'}\n" in moved.stderr
 
 
 def test_an_environment_that_cannot_be_closed_costs_nothing(folder: Path) -> None:

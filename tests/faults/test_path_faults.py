@@ -6,6 +6,7 @@ import re
 import shutil
 import socket
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from rlcb.analysis import published
 from rlcb.analysis.suites import SuiteRun
 from rlcb.config.registry import Kind
 from rlcb.errors import ResourceError, UsageError
-from rlcb.files import Appender, open_regular, read_regular, take_lock, try_lock
+from rlcb.files import Appender, open_regular, owner_of_lock, read_regular, take_lock, try_lock
 from rlcb.suite.directory import in_use, result_of
 from rlcb.suite.evaluation import is_evaluated
 
@@ -120,6 +121,64 @@ def test_a_lock_that_is_released_while_it_is_taken_locks_the_file_that_is_there(
     assert os.path.samestat(os.fstat(second), path.stat())
     assert take_lock(path)[0] is None  # nobody else gets it
     os.close(second)
+
+
+def test_looking_at_a_lock_never_refuses_a_run_that_starts(tmp_path: Path) -> None:
+    path = tmp_path / ".lock"
+    look = "import sys; from pathlib import Path; from rlcb.files import owner_of_lock\n"
+    look += "print('looking', flush=True)\nwhile True: owner_of_lock(Path(sys.argv[1]))\n"
+    lookers = [subprocess.Popen([sys.executable, "-c", look, str(path)], stdout=subprocess.PIPE) for _ in range(3)]
+    try:
+        for looker in lookers:
+            assert looker.stdout
+            assert looker.stdout.readline() == b"looking\n"
+        for _ in range(5000):
+            descriptor, owner = take_lock(path)
+            assert descriptor is not None, owner
+            os.close(descriptor)
+    finally:
+        for looker in lookers:
+            looker.kill()
+            looker.communicate()
+
+
+@pytest.mark.parametrize("asked", [True, False])
+def test_a_lock_is_seen_where_it_is_held_and_nowhere_else(
+    asked: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def unknown(*arguments: object) -> bytes:
+        raise OSError(errno.EINVAL, "Invalid argument")
+
+    if not asked:  # a system without locks that can be looked at
+        monkeypatch.setattr("rlcb.files.fcntl.fcntl", unknown)
+    path = tmp_path / ".lock"
+    assert owner_of_lock(path) is None
+    descriptor, _ = take_lock(path)
+    assert descriptor is not None
+    held = f"pid {os.getpid()} on {socket.gethostname()}"
+    assert [owner_of_lock(path) for _ in range(2)] == [held] * 2  # from this process, which keeps it
+    assert take_lock(path) == (None, held)
+    os.close(descriptor)
+    assert owner_of_lock(path) is None
+    again, _ = take_lock(path)
+    assert again is not None
+    os.close(again)
+
+
+def test_the_lock_of_another_process_is_seen_until_it_dies(tmp_path: Path) -> None:
+    path = tmp_path / ".lock"
+    hold = "import sys, time; from pathlib import Path; from rlcb.files import take_lock\n"
+    hold += "take_lock(Path(sys.argv[1])); print('held', flush=True); time.sleep(600)\n"
+    holder = subprocess.Popen([sys.executable, "-c", hold, str(path)], stdout=subprocess.PIPE)
+    try:
+        assert holder.stdout
+        assert holder.stdout.readline() == b"held\n"
+        assert owner_of_lock(path) == f"pid {holder.pid} on {socket.gethostname()}"
+        assert take_lock(path)[0] is None
+    finally:
+        holder.kill()
+        holder.communicate()
+    assert owner_of_lock(path) is None
 
 
 def test_locks_and_logs_are_not_waited_for_either(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from rlcb.config.load import build_config
 from rlcb.config.registry import Kind
 from rlcb.config.yaml_file import dump_yaml, parse_scalar, read_yaml
 from rlcb.errors import UsageError
+from rlcb.hardware import usable_cpus
 from rlcb.report.compare import comparison_csv, runs_csv
 from rlcb.report.csv_text import csv_text
 from rlcb.suite.directory import result_of, store, stored
@@ -265,3 +266,58 @@ def test_any_change_of_a_suites_files_is_refused_or_done_again(
     assert result is None or (0 <= result.seconds < 1e10 and f"{result.fps or 0:,.0f}{result.reward or 0:.2f}")
     if plan and Kind("ppo", "sequential") in plan.configs:
         assert is_evaluated(run, plan.configs[Kind("ppo", "sequential")], 2) in (True, False)
+
+
+# More processes than this machine's cores can make use of
+
+
+MOST = max(4 * usable_cpus(), 8)
+CROWD = ("--num-workers", str(MOST + 1), "--num-envs-per-worker", "1")
+SMALL = ("--env", "CartPole-v1", "--mode", "parallel", "--n-steps", "32", "--tensorboard", "false")
+
+
+@pytest.mark.parametrize("algorithm", ["ppo", "impala", "a2c", "a3c"])
+def test_far_more_workers_than_cores_are_refused_unless_they_are_wanted(algorithm: str, tmp_path: Path) -> None:
+    many = ("train", algorithm, *SMALL, *CROWD, "--total-timesteps", "4096", "--output-dir", tmp_path / "run")
+    noun = "actor" if algorithm == "impala" else "worker"
+    said = (f"--num-{noun}s: {MOST + 1} {noun}s on ", f"valid here: 1 to {MOST} or auto", "add --oversubscribe")
+    for more in ((), ("--dry-run",)):
+        rlcb_here(*many, *more).assert_one_line_error(2, *said)
+    assert not (tmp_path / "run").exists()
+    done = rlcb_here(*many, "--oversubscribe", "--dry-run")
+    assert done.returncode == 0, done.stderr
+    fewer = ("--num-workers", str(MOST), "--dry-run")
+    assert rlcb_here(*many, *fewer).returncode == 0
+    on_cluster = rlcb_here(*many, "--dry-run", "--cluster", "local")
+    assert on_cluster.returncode == 0, on_cluster.stderr  # which counts the cores of its nodes
+
+
+def test_so_are_learners_files_and_suites(tmp_path: Path) -> None:
+    size = (
+        "--num-learners",
+        str(MOST + 1),
+        "--n-steps",
+        "32",
+        "--batch-size",
+        str(32 * (MOST + 1)),
+        "--num-workers",
+        "1",
+        "--num-envs",
+        str(MOST + 1),
+    )
+    done = rlcb_here("train", "impala", *SMALL, *size, "--dry-run", "--output-dir", tmp_path / "run")
+    done.assert_one_line_error(2, f"--num-learners: {MOST + 1} learners on ", f"valid here: 1 to {MOST};")
+    (tmp_path / "file.yaml").write_text(f"parallel: {{num_workers: {MOST + 1}, num_envs_per_worker: 1}}\n")
+    file = (*SMALL, "--config", tmp_path / "file.yaml", "--batch-size", str(32 * (MOST + 1)), "--dry-run")
+    rlcb_here("train", "ppo", *file).assert_one_line_error(2, f"{MOST + 1} workers on ")
+    assert rlcb_here("train", "ppo", *file, "--oversubscribe").returncode == 0
+    where = ("--output-dir", tmp_path / "suite", "--dry-run")
+    suite = ("benchmark", "--games", "CartPole-v1", "--algorithms", "a2c", "--total-timesteps", "8192", *CROWD, *where)
+    rlcb_here(*suite).assert_one_line_error(2, f"{MOST + 1} workers on ")
+    assert rlcb_here(*suite, "--oversubscribe").returncode == 0
+
+
+def test_a_run_that_was_forced_keeps_it_and_others_do_not_mention_it() -> None:
+    forced = build_config(None, {"oversubscribe": ("--oversubscribe", True)}, mode="parallel")
+    assert forced.as_used()["parallel"]["oversubscribe"] is True
+    assert "oversubscribe" not in build_config(None, {}, mode="parallel").as_used()["parallel"]

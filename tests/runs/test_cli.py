@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+from helpers.neighbours import busy_neighbours
 from helpers.processes import CARTPOLE, ROOT, rlcb, run
 
 
@@ -24,6 +25,10 @@ from helpers.processes import CARTPOLE, ROOT, rlcb, run
         (["train", "ppo", "--duration", "1", "--total-timesteps", "5000"], ["cannot be used together"]),
         (["train", "ppo", "--env", "coinrn"], ["--env", "did you mean coinrun", "starpilot"]),
         (["train", "ppo", "--env", "CartPole-v9"], ["did you mean CartPole-v1"]),
+        (["train", "ppo", "--env", "MyGrid-v0"], ["'MyGrid-v0'; for your own, add --import MODULE; Procgen games: "]),
+        (["train", "ppo", "--games", "coinrun"], ["unknown argument --games; did you mean --env?"]),
+        (["benchmark", "--env", "coinrun"], ["unknown argument --env; did you mean --games?"]),
+        (["import", "--env", "coinrun", "."], ["unknown argument --env; did you mean --game?"]),
         (["train", "ppo", "--env", "no_such_module:CartPole-v1"], ["no_such_module"]),
         (["train", "ppo", "--num-envs", "0"], ["--num-envs", "from 1 to 16384"]),
         (["train", "a3c", "--mode", "sequential"], ["--mode sequential", "a3c", "rlcb train a2c"]),
@@ -103,6 +108,16 @@ def test_doctor_finds_everything_here() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     for name in ("Python", "Packages", "Machine", "torch", "GPU", "Procgen", "One update"):
         assert f"✓ {name}" in done.stdout
+
+
+def test_doctor_does_not_tick_cores_that_others_use() -> None:
+    with busy_neighbours():
+        done = rlcb("doctor")
+    assert done.returncode == 0, done.stdout + done.stderr
+    (line,) = (line for line in done.stdout.splitlines() if "CPU load" in line)
+    assert re.fullmatch(
+        r"! CPU load: other programs use \d+ % of the cores, .*; speeds measured now may be too low", line
+    )
 
 
 def test_doctor_says_what_is_missing_and_how_to_get_it(tmp_path) -> None:

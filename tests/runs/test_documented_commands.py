@@ -126,6 +126,12 @@ INSTEAD = {
     "rlcb train ppo --config ppo_mujoco": ("rlcb train ppo --config ppo_mujoco --env Pendulum-v1"),
     "sudo python perf/cluster_model.py --measure": "python perf/cluster_model.py --measure",
 }
+# Commands for machines with more cores than this one may have.
+MANY_CORES = (
+    "rlcb train ppo --mode parallel --num-workers 24 --num-envs-per-worker 2 --batch-size 1536",
+    "rlcb limits ppo --mode parallel --num-workers 16 --num-envs-per-worker 8",
+)
+INSTEAD |= {command: f"{command} --oversubscribe" for command in MANY_CORES}
 # What placeholders stand for; where a flag decides, it stands before the placeholder.
 PLACEHOLDERS = {
     "--sequential DIR": "benchmarks/sequential_1",

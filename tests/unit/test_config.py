@@ -229,6 +229,8 @@ def test_scientific_notation_and_whole_floats(tmp_path: Path) -> None:
     [
         ("env: {num_env: 3}", ["env.num_env", "did you mean env.num_envs"]),
         ("trainign: {n_steps: 3}", ["trainign", "did you mean training"]),
+        ("learning_rate: 1e-3", ["key 'learning_rate' is in no section; did you mean training.learning_rate?"]),
+        ("env: {seed: 1}\nnum_envs: 3", ["key 'num_envs' is in no section; did you mean env.num_envs?"]),
         ("env: {num_envs: 3}\ntraining: {num_envs: 4}", ["num_envs", "given twice", "3", "4"]),
         ("env:\n  seed: 1\n  seed: 2", ["line 3", "'seed' is given twice"]),
         ("env: [1, 2]", ["env", "key: value"]),
@@ -411,7 +413,9 @@ def test_both_modes_of_the_shipped_files_do_the_same_work(algorithm: str, machin
 @pytest.mark.parametrize(
     ("base", "words"),
     [
-        ("none.yaml", ["base: there is no file", "none.yaml"]),
+        ("none.yaml", ["base: there is no file", "none.yaml; for valid names, see rlcb configs"]),
+        ("ppo_papr", ["base: there is no file", "ppo_papr; did you mean ppo_paper?"]),
+        ("ppo_papr.yaml", ["base: there is no file", "did you mean ppo_paper?"]),
         ("some.yaml", ["base:", "itself based on this file"]),
         ("./loop.yaml", ["loop.yaml: base:", "itself based on this file"]),
         ("f1.yaml", ["at most 4 files"]),

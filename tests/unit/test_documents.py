@@ -1,5 +1,6 @@
 """The Markdown documents: links and anchors hold, the site's navigation is complete, tables agree with the files."""
 
+import csv
 import hashlib
 import re
 import subprocess
@@ -15,6 +16,7 @@ from rlcb.config.load import build_config
 from rlcb.config.plan import computed_division, threads_each
 from rlcb.config.registry import ALGORITHMS
 from rlcb.config.schema import Config
+from rlcb.envs.families import score_range
 
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
 PAGES = sorted(ROOT.glob("docs/*.md"))
@@ -65,6 +67,46 @@ def test_the_tables_of_recipes_are_those_of_the_data() -> None:
     lines = text_of(ROOT / "docs" / "results.md").splitlines()
     assert len(rows) > 80
     assert [row for row in rows if not any(line.startswith(row) for line in lines)] == []
+
+
+def results_of(name: str) -> list[dict[str, str]]:
+    """The rows of a CSV file of docs/results."""
+    with (ROOT / "docs" / "results" / name).open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def paragraphs_with(words: str) -> list[str]:
+    """The paragraphs and table rows of README.md and docs/results.md that contain these words, each in one line."""
+    texts = [text_of(ROOT / "README.md"), text_of(ROOT / "docs" / "results.md")]
+    parts = (part for text in texts for part in re.split(r"\n\n|\n(?=\|)", text))
+    return [joined for part in parts if words in (joined := " ".join(part.split()))]
+
+
+def test_the_share_of_games_stands_beside_its_criterion() -> None:
+    rows = [row for row in results_of("procgen16_5m_games.csv") if row["metric"] == "late_reward"]
+    assert {row["n"] for row in rows} == {"1"}
+    within = alone = 0
+    for row in rows:
+        low, high = score_range(row["game"], "easy") or (0.0, 1.0)
+        away, deviations = abs(float(row["difference"])), 3 * float(row["published_std"])
+        within += away <= max(deviations, 0.1 * (high - low))
+        alone += away <= deviations
+    claims = paragraphs_with(f"{within} of {len(rows)} games")
+    assert len(claims) == 3
+    for claim in claims:
+        for condition in ("one seed", "± 3 standard deviations", "10 %", "5 M|[Ff]ive million|5 million"):
+            assert re.search(condition, claim), claim
+        assert re.search(rf"by the standard deviations alone,? (in )?{alone}\b", claim), claim
+
+
+def test_what_a_shorter_horizon_did_is_said_with_the_runs_it_is_about() -> None:
+    rows = [row for row in results_of("search.csv") if row["game"] == "coinrun" and int(row["seed"]) > 100]
+    assert not paragraphs_with("no run of the searches")
+    (claim,) = paragraphs_with("made training steadier")
+    for short, words in ((True, "the {} runs of the searches"), (False, "the {} with 0.999")):
+        ends = [float(row["late_reward"]) for row in rows if row["variant"].startswith("discount-99") is short]
+        assert words.format(len(ends)) in claim
+        assert f"between {min(ends):.2f} and {max(ends):.2f}" in claim
 
 
 # The site

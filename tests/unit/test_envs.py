@@ -79,6 +79,9 @@ def test_families_know_their_environments() -> None:
     for name, close in (("procgen-coinrn-v0", "coinrun"), ("starpilt", "starpilot"), ("CartPole-v9", "CartPole-v1")):
         with pytest.raises(UsageError, match=f"did you mean {close}\\?"):
             canonical_env_name(name)
+    for name in ("MyGrid-v0", "Corridor-v1", "Grid-v0"):  # near to others through the version alone
+        with pytest.raises(UsageError, match=f"unknown environment '{name}'; for your own, add --import MODULE"):
+            canonical_env_name(name)
     # Checkpoints of version 0.1.0 hold these lines.
     levels = {"distribution_mode": "hard", "num_levels": 500, "start_level": 3}
     maze, cartpole = (EnvConfig(name=name, num_envs=8, **levels) for name in ("procgen-maze-v0", "CartPole-v1"))

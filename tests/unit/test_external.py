@@ -19,6 +19,7 @@ from rlcb.analysis.external.mapping import read_mapping
 from rlcb.analysis.external.tfevents import Events, masked_checksum, read_events
 from rlcb.analysis.run import Run
 from rlcb.errors import UsageError
+from rlcb.report.compare import Question, compare_runs
 
 LOGS = ROOT / "tests" / "fixtures" / "external"
 CLEANRL = LOGS / "cleanrl" / "CartPole-v1__ppo__1__1794860433" / "events.out.tfevents.1794860433.host.1.0"
@@ -252,6 +253,26 @@ def test_time_and_environment_that_are_not_in_the_files_stay_unknown(tmp_path: P
     assert "levels" not in run.external.unknown
     assert (run.metrics.duration_hours, run.metrics.average_fps, run.seed) == (None, None, None)
     assert run.task.levels == "200 easy levels"
+
+
+def test_a_log_without_times_reaches_a_threshold_at_an_unknown_time(tmp_path: Path) -> None:
+    for seed in (1, 2):
+        folder = tmp_path / "logs" / f"ppo_CartPole-v1_seed{seed}"
+        folder.mkdir(parents=True)
+        rows = [f"{1000 * update},{20 + update + seed}" for update in range(1, 51)]
+        (folder / "progress.csv").write_text("\n".join(["time/total_timesteps,rollout/ep_rew_mean", *rows]) + "\n")
+    for levels in ([30.0], [30.0, 40.0]):
+        compare_runs(Question([tmp_path / "logs"], levels), tmp_path / "out", lambda _: None)
+        content = json.loads((tmp_path / "out" / "comparison.json").read_text())
+        metrics = content["sets"][0]["groups"][0]["metrics"]
+        assert metrics["hours_to_reward"]["values"] == []
+        assert metrics["hours_to_reward"]["missing"] == 2
+        assert metrics["duration_hours"]["values"] == []
+        text = (tmp_path / "out" / "comparison_report.txt").read_text()
+        assert "nan" not in text.lower()
+    assert "time unknown" in text
+    assert "8,500 steps" in text  # the mean of 9,000 and 8,000
+    assert "nan" not in (tmp_path / "out" / "report.md").read_text().lower()
 
 
 def test_a_damaged_or_hostile_import_is_one_line(tmp_path: Path) -> None:

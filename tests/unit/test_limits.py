@@ -204,12 +204,29 @@ def test_what_a_limit_depends_on_is_part_of_its_key() -> None:
     usual = key()
     for changed in (
         {"name": "Acrobot-v1"}, {"num_envs": 16}, {"batch_size": 64}, {"n_epochs": 2}, {"network": "mlp"},
-        {"n_steps": 32}, {"num_threads": 2}, {"micro_batch_size": 16},
+        {"n_steps": 32}, {"num_threads": 2}, {"micro_batch_size": 16}, {"normalize_observations": True},
     ):  # fmt: skip
         config, plan = planned("ppo", "sequential", **{"batch_size": 32, "num_threads": 1, **changed})
         assert cache.key_of(config, plan, "sequential") != usual, changed
-    config, plan = planned("ppo", "sequential", batch_size=32, num_threads=1, seed=7, learning_rate=0.5)
-    assert cache.key_of(config, plan, "sequential") == usual
+    for same in ({"seed": 7, "learning_rate": 0.5}, {"compile": "graphs"}, {"deterministic": True}, {"env_groups": 1}):
+        config, plan = planned("ppo", "sequential", **{"batch_size": 32, "num_threads": 1, **same})
+        assert cache.key_of(config, plan, "sequential") == usual, same
+    own = config.changed("env", imports=["my_envs"])
+    assert cache.key_of(own, plan, "sequential") != cache.key_of(config, plan, "sequential")
+
+
+@pytest.mark.parametrize(
+    "changed", [{"compile": True}, {"compile": False}, {"deterministic": True}, {"env_groups": 1}, {"env_groups": 4}]
+)
+def test_how_a_gpu_is_used_is_part_of_its_limits_key(file: Path, changed: dict[str, Any]) -> None:
+    config, plan = planned("ppo", "sequential", batch_size=32, num_threads=1)
+    plan = replace(plan, device="cuda", env_threads=1)  # as it is decided where there is a GPU
+    config = config.changed("hardware", device="cuda", compile="graphs", env_groups=2)
+    cache.store(cache.key_of(config, plan, "sequential"), LIMIT)
+    other = config.changed("hardware", **changed)
+    assert cache.find(cache.key_of(other, plan, "sequential")) is None
+    assert cache.find(cache.key_of(config, replace(plan, env_threads=2), "sequential")) is None
+    assert cache.find(cache.key_of(config, plan, "sequential")) == LIMIT
 
 
 @pytest.mark.parametrize(

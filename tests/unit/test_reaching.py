@@ -2,6 +2,7 @@
 
 import csv
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 from helpers.comparisons import disturb
 from helpers.run_directories import change, log_of, write_run
 from rlcb.analysis.comparison import compare
+from rlcb.analysis.history import History, as_history
 from rlcb.analysis.load import load_runs
 from rlcb.analysis.reaching import Reached, RewardLevel, reach, wanted_levels
 from rlcb.analysis.records import Comparison
@@ -43,15 +45,31 @@ def written(runs: Path, out: Path, *levels: float | str) -> tuple[str, str, str,
 
 
 def slow_mean(lines: list[dict[str, Any]]) -> float | None:
-    """The mean of the last 500 episodes at the last of these lines of a log, from its means of 100; None: too few."""
-    total = lines[-1]["rollout/episodes"]
-    if total < 500:
-        return None
-    means: list[float] = []
+    """The mean over 500 episodes at the last of these lines of a log, no episode counted twice; None: too few."""
+    counted: set[int] = set()
+    total = 0.0
     for line in reversed(lines):
-        if len(means) < 5 and line["rollout/episodes"] <= total - 100 * len(means):
-            means.append(line["rollout/ep_reward_mean"])
-    return sum(means) / 5
+        last = line["rollout/episodes"]
+        covered = set(range(max(last - 100, 0), last))
+        if len(covered) == 100 and not covered & counted:
+            counted |= covered
+            total += 100 * line["rollout/ep_reward_mean"]
+        if len(counted) == 500:
+            return total / 500
+    return None
+
+
+def log_of_episodes(rewards: np.ndarray, ends: Sequence[int]) -> list[dict[str, Any]]:
+    """A log of these episodes, whose updates end after so many of them."""
+    return [
+        {"step": 100 * end, "time": end, "rollout/episodes": end, "rollout/ep_reward_mean": rewards[:end][-100:].mean()}
+        for end in ends
+    ]
+
+
+def history_of(lines: list[dict[str, Any]]) -> History:
+    columns = {name: np.array([line[name] for line in lines], float) for name in lines[0]}
+    return as_history(columns, [])[0]
 
 
 def slowly_reached(path: Path, reward: float) -> tuple[float, float]:
@@ -68,8 +86,9 @@ def test_each_level_is_reached_when_the_log_says_so_and_means_need_all_seeds(tmp
     one = compared(three_seeds(tmp_path), 7.0, 3.1, 5.0).sets[0]
     assert one.reward_levels == (RewardLevel(3.1), RewardLevel(5.0), RewardLevel(7.0))
     low, middle, high = one.groups[0].reached
-    # 3.1 is reached at once, but 16 episodes end with each update and the mean counts from 500 on.
-    assert low.steps == (32 * 4096.0,) * 3
+    # 3.1 is reached at once, but 16 episodes end with each update: every seventh mean has 100 others, and five of them
+    # are there after 5 × 7 updates.
+    assert low.steps == (35 * 4096.0,) * 3
     steps, hours = zip(*(slowly_reached(tmp_path / f"seed{seed}", 5.0) for seed in (1, 2, 3)), strict=True)
     assert (middle.steps, middle.hours) == (steps, hours)
     assert (middle.mean_steps, middle.mean_hours) == (pytest.approx(sum(steps) / 3), pytest.approx(sum(hours) / 3))
@@ -92,6 +111,45 @@ def test_a_level_that_single_windows_reach_by_chance_is_not_reached(tmp_path: Pa
     assert (low.count, high.count) == (1, 0)
     uncounted = replace(run.history, episodes=np.full(200, np.nan))
     assert uncounted.long_mean_reward is uncounted.reward  # there is nothing to form windows from
+
+
+@pytest.mark.parametrize("per_update", [1, 16, 90, 100, 101, 256, 1000])
+def test_the_mean_of_500_episodes_counts_each_once_however_many_end_with_an_update(per_update: int) -> None:
+    rng = np.random.default_rng(per_update)
+    rewards = rng.choice([0.0, 10.0], 30_000)
+    ends = np.arange(per_update, min(len(rewards), 3000 * per_update), per_update)
+    lines = log_of_episodes(rewards, [int(end) for end in ends])
+    found = history_of(lines).long_mean_reward
+    checked = range(0, len(lines), max(len(lines) // 100, 1))
+    expected = [slow_mean(lines[: index + 1]) for index in checked]
+    assert found[[*checked]] == pytest.approx([np.nan if mean is None else mean for mean in expected], nan_ok=True)
+    if per_update in (1, 100):  # then they are the last 500 there are
+        assert found[-1] == pytest.approx(rewards[: ends[-1]][-500:].mean())
+    first = int(np.flatnonzero(np.isfinite(found))[0])
+    assert first == (499 if per_update == 1 else int(5 * np.ceil(100 / per_update)) - 1)
+
+
+@pytest.mark.parametrize("most", [20, 90, 300, 2000])
+def test_the_same_where_updates_end_different_numbers_of_episodes_or_none(most: int) -> None:
+    rng = np.random.default_rng(most)
+    ends = np.cumsum(rng.integers(0, most, 200))
+    lines = log_of_episodes(rng.choice([0.0, 10.0], ends[-1] + 1), [int(max(end, 1)) for end in ends])
+    for number, line in enumerate(lines):
+        line["step"] = number  # updates without an episode repeat a count
+    means = [slow_mean(lines[: count + 1]) for count in range(len(lines))]
+    expected = [np.nan if mean is None else mean for mean in means]
+    assert history_of(lines).long_mean_reward == pytest.approx(expected, nan_ok=True)
+
+
+@pytest.mark.parametrize("per_update", [16, 256, 1000])
+def test_a_mean_of_500_is_as_noisy_as_500_episodes(per_update: int) -> None:
+    """Of rewards of 0 and 10 that is 5 / √500 = 0.22; a mean of fewer reaches levels by chance."""
+    rng = np.random.default_rng(7)
+    updates = 2000
+    rewards = rng.choice([0.0, 10.0], updates * per_update)
+    lines = log_of_episodes(rewards, [per_update * (update + 1) for update in range(updates)])
+    found = history_of(lines).long_mean_reward
+    assert np.nanstd(found) == pytest.approx(5 / np.sqrt(500), abs=0.03)
 
 
 def test_one_threshold_is_what_it_was_and_several_leave_it_to_its_default(tmp_path: Path) -> None:

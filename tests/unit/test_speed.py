@@ -3,13 +3,17 @@
 import itertools
 import math
 import statistics
+from pathlib import Path
 
 import numpy as np
 import pytest
 from scipy import stats
 
+from helpers.comparisons import compared, put
+from helpers.run_directories import write_run
 from rlcb.analysis.power import MOST_SEEDS, POWER, seeds_needed, t_test_power
 from rlcb.analysis.speed import BlockError, Ratio, Speed, block_error, speed_ratio, within_interval
+from rlcb.report.compare import comparison_text
 
 Log = tuple[np.ndarray, np.ndarray]
 
@@ -165,3 +169,39 @@ def test_the_number_of_seeds_is_estimated_only_where_the_data_allow_it() -> None
     assert seeds_needed([8.0], [7.0, 9.0]) is None
     assert seeds_needed([8.0, 8.0], [7.0, 7.0]) is None
     assert seeds_needed(ours, ours) is None
+
+
+def test_the_ratio_shown_is_the_one_that_its_interval_is_about(tmp_path: Path) -> None:
+    ratios = {1: 2.0, 2: 4.0, 3: 8.0}  # geometric mean 4; the ratio of the arithmetic means is 4.67
+    for seed, ratio in ratios.items():
+        put(write_run(tmp_path / f"s{seed}", seed=seed), average_fps=500.0)
+        path = write_run(tmp_path / f"p{seed}", seed=seed, mode="parallel", workers=4, threads=1)
+        put(path, average_fps=500.0 * ratio)
+    comparison = compared(tmp_path)
+    group = next(group for group in comparison.sets[0].groups if group.mode == "parallel")
+    speedup = group.speedup
+    assert speedup is not None
+    assert speedup.interval is not None
+    assert speedup.value == pytest.approx(4.0)
+    # An interval of a logarithm has the ratio as its geometric middle.
+    assert np.sqrt(np.prod(speedup.interval)) == pytest.approx(4.0)
+    assert speedup.efficiency == pytest.approx(4.0 * 8 / 4)
+    pair = next(pair for pair in comparison.sets[0].pairs if pair.metric == "average_fps")
+    assert pair.interval is not None
+    assert pair.second == group.label
+    second = 500.0 * sum(ratios.values()) / 3
+    assert pair.difference == pytest.approx((1 / 4 - 1) * second)
+    assert pair.interval == pytest.approx([(1 / bound - 1) * second for bound in reversed(speedup.interval)])
+    assert comparison.advice is not None
+    assert "4.00 × sequential" in comparison.advice.text
+    assert "4.00x" in comparison_text(comparison)
+
+
+def test_a_ratio_without_an_interval_is_geometric_too(tmp_path: Path) -> None:
+    for seed, fps in ((1, 1000.0), (2, 4000.0)):
+        for mode, factor in (("sequential", 1.0), ("parallel", seed)):
+            path = write_run(tmp_path / f"{mode}{seed}", seed=seed, mode=mode, updates=5)
+            put(path, average_fps=fps * factor)
+    (speedup,) = [group.speedup for group in compared(tmp_path).sets[0].groups if group.mode == "parallel"]
+    assert speedup is not None
+    assert (speedup.value, speedup.interval) == (pytest.approx(np.sqrt(2)), None)

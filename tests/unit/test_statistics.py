@@ -154,3 +154,5 @@ def test_reaching_a_threshold_counts_even_if_it_does_not_last() -> None:
     assert first_reaching(x, y, 6.0) == 3.0
     assert first_reaching(x, y, 6.1) is None
     assert first_reaching(np.empty(0), np.empty(0), 0.0) is None
+    # In a log without times the threshold is reached at a time that nobody knows.
+    assert first_reaching(np.where(x == 3.0, np.nan, x), y, 5.0) is None

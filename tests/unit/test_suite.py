@@ -154,6 +154,8 @@ def test_the_suite_of_all_games_has_the_published_recipe() -> None:
     ("text", "words"),
     [
         ("seedz: [1]", ["unknown key seedz", "did you mean seeds"]),
+        ("learning_rate: 1e-3", ["unknown key learning_rate; did you mean overrides.learning_rate?"]),
+        ("env: coinrun", ["unknown key env; did you mean games?"]),
         ("colour: blue", ["unknown key colour", "algorithms, modes, seeds"]),
         ("seeds: [1, x]", ["seeds: 'x'", "whole numbers from 0"]),
         ("seeds: [-1]", ["seeds: -1", "whole numbers from 0"]),

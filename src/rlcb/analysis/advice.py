@@ -8,7 +8,7 @@ from rlcb.analysis.choice import AT_EQUAL_STEPS, MOST_NAMED, SPEED, Choice, choo
 from rlcb.analysis.metrics import METRIC
 from rlcb.analysis.power import MOST_SEEDS, seeds_needed
 from rlcb.analysis.records import Advice, ComparableSet, Group
-from rlcb.analysis.speed import speed_ratio
+from rlcb.analysis.speed import ratio_of_means, speed_ratio
 from rlcb.analysis.text import interval_text, metric_text
 from rlcb.words import counted, span_text
 
@@ -69,13 +69,11 @@ def _gain(choice: Choice) -> str:
         return f"{found.value:.2f} × {base}{interval}"
     if not choice.peers:
         return ""
-    ratio, (ours, theirs) = speed_ratio(pick.speeds, choice.peers[0].speeds), (_fps(pick), _fps(choice.peers[0]))
+    both = pick.speeds, choice.peers[0].speeds
+    ratio = speed_ratio(*both)
+    value = ratio.value if ratio else ratio_of_means(*both)
     interval = f" {interval_text(ratio.interval, '.2f')}" if ratio else ""
-    return f"{ours / theirs:.2f} × {name_of(choice.peers[0])}{interval}" if theirs else ""
-
-
-def _fps(group: Group) -> float:
-    return group.metrics[SPEED].mean or 0.0
+    return f"{value:.2f} × {name_of(choice.peers[0])}{interval}" if value else ""
 
 
 def _certainty(choice: Choice) -> str:

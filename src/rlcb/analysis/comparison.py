@@ -44,7 +44,7 @@ from rlcb.analysis.records import (
     Speedup,
 )
 from rlcb.analysis.run import Run, Task
-from rlcb.analysis.speed import Speed, block_error, speed_ratio, within_interval
+from rlcb.analysis.speed import Speed, block_error, ratio_of_means, speed_ratio, within_interval
 from rlcb.analysis.statistics import Summary, summarize
 from rlcb.analysis.text import NO_WINNER, notes_on, verdict_on, verdict_overall
 from rlcb.analysis.work import unequal_work, work_differences
@@ -214,14 +214,13 @@ def _speedup(group: Group, others: Sequence[tuple[Group, str]]) -> Speedup | Non
     alone = [item for item in others if not item[0].unjudged] if not group.unjudged else []
     same = [item for item in alone if (item[0].algorithm, item[0].device) == (group.algorithm, group.device)]
     baselines = [item for item in same if item[0].mode == "sequential" and item[0].metrics["average_fps"].mean]
-    speed = group.metrics["average_fps"]
-    if group.mode != "parallel" or not baselines or not speed.mean:
+    if group.mode != "parallel" or not baselines or not group.metrics["average_fps"].mean:
         return None
     base, machine = max(baselines, key=lambda item: _nearness(item[0], group))
-    base_speed = base.metrics["average_fps"]
-    assert base_speed.mean
-    value = speed.mean / base_speed.mean
     ratio = speed_ratio(group.speeds, base.speeds)
+    value = ratio.value if ratio else ratio_of_means(group.speeds, base.speeds)
+    if value is None:
+        return None
     cores, base_cores = group.runs[0].cores, base.runs[0].cores
     per_core = efficiency(value, cores, base_cores) if group.device == "cpu" else None
     unlike = work_differences(group.runs[0], base.runs[0])

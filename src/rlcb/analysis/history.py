@@ -66,20 +66,24 @@ class History:
 
     @cached_property
     def long_mean_reward(self) -> Array:
-        """The mean reward of the last 500 episodes, NaN until there are as many.
+        """The mean reward of 500 episodes, the newest that the log has apart; NaN until there are as many.
 
         A mean of 100 episodes is too noisy for a level: the highest of the first dozens of them reaches it by chance
-        long before the policy does. The log has means of 100, so this is the mean of the five that follow each other
-        most closely without sharing an episode. A log that does not count episodes is taken as it is.
+        long before the policy does. The log has means of 100, so this is the mean of five of them, each the newest
+        that shares no episode with the one after it. Where an update ends more than 100 episodes, the log has those
+        of its end alone, so the five are of five updates: one counted twice would be as noisy as fewer episodes.
+        A log that does not count episodes is taken as it is.
         """
         if not np.isfinite(self.episodes).any():
             return self.reward
         counts = np.nan_to_num(np.fmax.accumulate(self.episodes))  # 0 before the first count
-        before = [
-            np.maximum(np.searchsorted(counts, counts - gap, side="right") - 1, 0)
-            for gap in range(0, LONG_WINDOW, WINDOW)
-        ]
-        return np.where(counts < LONG_WINDOW, np.nan, np.mean([self.reward[index] for index in before], axis=0))
+        before = np.searchsorted(counts, counts - WINDOW, side="right") - 1  # -1 where there is none
+        index, known, means = np.arange(len(counts)), np.ones(len(counts), bool), []
+        for _ in range(LONG_WINDOW // WINDOW):
+            known &= (index >= 0) & (counts[index] >= WINDOW)
+            means.append(self.reward[index])
+            index = before[index]
+        return np.where(known, np.mean(means, axis=0), np.nan)
 
 
 def load_history(log: Path, whole: Path) -> tuple[History, list[str]]:

@@ -58,7 +58,7 @@ def _why_not_tested(metric: str, first: Group, second: Group) -> str:
 
 
 def _test_speed(pair: Pair, first: Group, second: Group) -> Pair:
-    """The ratio of two speeds, whose error is known also within one run each, as a difference from the second."""
+    """The ratio of two speeds, whose error is known also within one run each, as a difference from the second mean."""
     one, two = (np.array(group.metrics[pair.metric].values) for group in (first, second))
     ratio = speed_ratio(first.speeds, second.speeds)
     if pair.difference is None or not len(one) or not len(two):
@@ -68,10 +68,12 @@ def _test_speed(pair: Pair, first: Group, second: Group) -> Pair:
         return replace(
             pair, verdict="n/a (too few seeds and too few updates)" if few else "n/a (no variation between seeds)"
         )
-    low, high = ((bound - 1) * float(two.mean()) for bound in ratio.interval)
+    difference, low, high = ((value - 1) * float(two.mean()) for value in (ratio.value, *ratio.interval))
     tested = welch(one, two)
     effect = tested.effect if tested and ratio.basis == "seeds" else None
-    return replace(pair, interval=(low, high), p=ratio.p, effect=effect, interval_over=ratio.basis)
+    return replace(
+        pair, difference=difference, interval=(low, high), p=ratio.p, effect=effect, interval_over=ratio.basis
+    )
 
 
 def _judge(pair: Pair) -> Pair:

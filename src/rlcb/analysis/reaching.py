@@ -103,8 +103,7 @@ def reach(runs: Sequence[Run], levels: Sequence[RewardLevel]) -> tuple[Reached, 
 
 
 def _first(run: Run, x: Array, reward: float) -> float | None:
-    found = first_reaching(x, run.history.long_mean_reward, reward)
-    return found if found is not None and np.isfinite(found) else None
+    return first_reaching(x, run.history.long_mean_reward, reward)
 
 
 def _mean_of_all(values: Sequence[float | None]) -> float | None:

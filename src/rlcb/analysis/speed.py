@@ -48,6 +48,11 @@ class Ratio:
     basis: str  # what the error is from: seeds, or blocks of the runs
 
     @property
+    def value(self) -> float:
+        """The ratio, a geometric mean, which the interval is about."""
+        return _exp(self.log)
+
+    @property
     def interval(self) -> Interval:
         """The 95 % interval of the ratio."""
         low, high = student_interval(self.log, self.error, self.degrees)
@@ -115,6 +120,13 @@ def speed_ratio(first: Sequence[Speed], second: Sequence[Speed]) -> Ratio | None
             error, degrees = welch_error(one, two)
             return Ratio(float(one.mean() - two.mean()), error, degrees, "seeds")
     return _from_blocks(first, second)
+
+
+def ratio_of_means(first: Sequence[Speed], second: Sequence[Speed]) -> float | None:
+    """The ratio of two groups' geometric mean speeds, for where nothing is known about its error; None without one."""
+    if not first or not second or min(speed.fps for speed in (*first, *second)) <= 0:
+        return None
+    return _exp(float(_logs(first).mean() - _logs(second).mean()))
 
 
 def _paired(first: Sequence[Speed], second: Sequence[Speed]) -> Ratio | None:

@@ -179,9 +179,12 @@ def value_at(x: Array, y: Array, point: float) -> float | None:
 
 
 def first_reaching(x: Array, y: Array, threshold: float) -> float | None:
-    """The first x at which y has reached the threshold, None if it never does; falling back later does not count."""
+    """The first x at which y has reached the threshold; falling back later does not count.
+
+    None if it never does, and where the x is not known, as in a log without times.
+    """
     hits = np.flatnonzero(y >= threshold)
-    return float(x[hits[0]]) if len(hits) else None
+    return float(x[hits[0]]) if len(hits) and np.isfinite(x[hits[0]]) else None
 
 
 def mean_curve(curves: Sequence[tuple[Array, Array]], seed: int, points: int = 200) -> Curve | None:

@@ -215,8 +215,9 @@ def _on_two(best: Group, other: Group, pair: Pair) -> str:
     means = f"{best.label} {metric_text(best, pair.metric)}, {other.label} {metric_text(other, pair.metric)}"
     if pair.interval is None or pair.difference is None:
         return f"{means}; {_why_untested(best, other, pair)}"
-    low, high = sorted(bound if pair.first == best.label else -bound for bound in pair.interval)
-    span = f"difference {abs(pair.difference):{form}}, 95 % interval {low:{form}} to {high:{form}}"
+    sign = 1 if pair.first == best.label else -1
+    difference, (low, high) = sign * pair.difference, sorted(sign * bound for bound in pair.interval)
+    span = f"difference {difference:{form}}, 95 % interval {low:{form}} to {high:{form}}"
     return f"{pair.verdict} ({means}; {span})"
 
 

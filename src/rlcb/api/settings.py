@@ -32,6 +32,7 @@ class CommonSettings(TypedDict, total=False):
     cluster: str | None
     min_workers: int
     insecure: bool
+    oversubscribe: bool
     duration: float | str | None
     total_timesteps: int | None
     n_steps: int

@@ -17,11 +17,12 @@ TIMED_KEYS = ("name", "imports", "seed", "num_envs", "n_steps", "batch_size", "n
               "log_every_seconds")  # fmt: skip
 FIXED_KEYS = (*TIMED_KEYS, "total_timesteps", "n_epochs", "learning_rate", "gamma", "gae_lambda", "clip_range",
               "ent_coef", "vf_coef", "log_interval", "save_interval", "checkpoint_dir", "log_dir")  # fmt: skip
-PARALLEL_KEYS = ("num_workers", "num_envs_per_worker", *CLUSTER_KEYS)
+PARALLEL_KEYS = ("num_workers", "num_envs_per_worker", "oversubscribe", *CLUSTER_KEYS)
 ALIASES = {alias: key for entry in ALGORITHMS.values() for alias, key in entry.aliases.items() if key in PARALLEL_KEYS}
 # Flags that are not followed by one value: one that needs none, one that can be given several times.
 _FORMS: dict[str, dict[str, Any]] = {
     "insecure": {"nargs": "?", "const": "true"},
+    "oversubscribe": {"nargs": "?", "const": "true"},
     "imports": {"action": "append"},
 }
 _SHARE = "num_envs_per_worker"

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from rlcb.config.division import Given, Sources, check_batches, divided_evenly, gives_share
 from rlcb.config.environment import EnvConfig
 from rlcb.config.keys import not_of, owners
-from rlcb.config.named import base_of
+from rlcb.config.named import base_of, meant_config
 from rlcb.config.own_modules import imported, joined_imports, with_imports
 from rlcb.config.registry import ALGORITHMS, DEFAULT_ALGORITHM
 from rlcb.config.schema import Config, fields
@@ -83,7 +83,7 @@ def _files(path: Path) -> list[tuple[Path, dict[str, Any]]]:
             raise UsageError(f"{path}: base: {base!r} is not valid; must be {valid}")
         above = base_of(path, base)
         if not os.path.isfile(above):  # unlike Path.is_file never raises
-            raise UsageError(f"{path}: base: there is no file {above}")
+            raise UsageError(f"{path}: base: there is no file {above}{meant_config(base)}")
         if any(above.samefile(file) for file, _ in files):
             raise UsageError(f"{path}: base: {above} is itself based on this file")
         if len(files) == _MOST_FILES:
@@ -112,6 +112,9 @@ def _keys_of(path: Path, content: dict[str, Any], algorithm: str, home: dict[str
 
 def _check_section(path: Path, section: str, keys: Any, algorithm: str, home: dict[str, str]) -> None:
     sections = list(dict.fromkeys(home.values()))
+    key = ALGORITHMS[algorithm].aliases.get(section, section)
+    if key in home and key not in sections:
+        raise UsageError(f"{path}: key {section!r} is in no section; did you mean {home[key]}.{key}?")
     if section not in sections:
         owners = [name for name, entry in ALGORITHMS.items() if entry.section == section]
         why = f"belongs to {' and '.join(owners)}, but this is {algorithm}" if owners else "is unknown"

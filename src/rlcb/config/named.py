@@ -3,7 +3,7 @@
 import difflib
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
 
@@ -71,15 +71,23 @@ def _find(given: str, flag: str, what: str, known: Mapping[str, Path], elsewhere
         return path
     if given in elsewhere:
         raise UsageError(f"{given}: {elsewhere[given]}")
-    close = difflib.get_close_matches(given, known, 1)
-    hint = f"; did you mean {close[0]}?" if close else "; for valid names, see rlcb configs"
-    raise UsageError(f"{given!r} is neither a built-in {what} nor a file{hint}")
+    raise UsageError(f"{given!r} is neither a built-in {what} nor a file{_meant(given, known)}")
+
+
+def _meant(given: str, known: Iterable[str]) -> str:
+    close = difflib.get_close_matches(given, list(known), 1)
+    return f"; did you mean {close[0]}?" if close else "; for valid names, see rlcb configs"
 
 
 def base_of(file: Path, base: str) -> Path:
     """The file that another one is based on: a configuration of the package, or a path relative to that other one."""
     known = configs()
     return shown(known[base]) if base in known else file.parent / base
+
+
+def meant_config(base: str) -> str:
+    """Which configuration of the package was probably meant by a base that is no file, for the end of a line."""
+    return "" if os.sep in base else _meant(base.removesuffix(".yaml"), configs())
 
 
 def default_file(algorithm: str, mode: str) -> Path | None:

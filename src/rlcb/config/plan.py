@@ -11,11 +11,12 @@ from rlcb.config.schema import Config
 from rlcb.console import say
 from rlcb.envs.families import spec_of
 from rlcb.envs.own_code import module_of
-from rlcb.errors import WorkersLost
+from rlcb.errors import UsageError, WorkersLost
 from rlcb.hardware import resolve_device, usable_cpus
 from rlcb.words import counted
 
 FEW_CORES = 2  # so few that actors and learners must share them
+_MOST_PER_CORE, _ALWAYS_ALLOWED = 4, 8  # processes of a kind: with more, they mostly wait for each other
 
 
 @dataclass(frozen=True)
@@ -137,6 +138,22 @@ def decided(config: Config, pool: ClusterPool | None = None) -> Config:
     # Where actors leave no core free both sides share all of them, and two learners were measured to beat one.
     room = max(cores - actors_here, cores // 2, min(cores, FEW_CORES))
     return divided(config, Division(workers, most_learners(unrolls, room)))
+
+
+def refuse_crowd(config: Config) -> None:
+    """Refuse a parallel run on this machine with far more processes than it has cores, unless that is wanted."""
+    cores, parallel = usable_cpus(), config.parallel
+    most = max(_MOST_PER_CORE * cores, _ALWAYS_ALLOWED)
+    for count, noun in (
+        (parallel.num_workers, ALGORITHMS[config.algorithm].worker),
+        (parallel.num_learners, "learner"),
+    ):
+        if isinstance(count, int) and count > most and not parallel.oversubscribe:
+            valid = f"1 to {most}" + ("" if noun == "learner" else " or auto")
+            raise UsageError(
+                f"--num-{noun}s: {counted(count, noun)} on {counted(cores, 'usable core')} "
+                f"would mostly wait for each other; valid here: {valid}; to start them nevertheless, add --oversubscribe"
+            )
 
 
 # Dividing

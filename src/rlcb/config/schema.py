@@ -59,6 +59,7 @@ class ParallelConfig(Section):
         1, "cluster: minimum number of workers; with fewer, the run is saved and stops", ge=1, le=1024
     )
     insecure: bool = setting(False, "cluster: allow a remote cluster without an authentication token")
+    oversubscribe: bool = setting(False, "on this machine: allow many more processes than there are cores")
 
 
 class TrainingConfig(Section):
@@ -247,8 +248,9 @@ class Config(Section):
     def as_used(self) -> dict[str, dict[str, Any]]:
         """Every key that counts for this run's algorithm, by section."""
         everything = self.model_dump(mode="json")
-        # Files of runs without imports are what they were before there were any.
+        # Files of runs without imports, and with few processes, are what they were before there were these keys.
         unused = {*keys_of_others(self.env.name), *(() if self.env.imports else ("imports",))}
+        unused |= set() if self.parallel.oversubscribe else {"oversubscribe"}
         used: dict[str, dict[str, Any]] = {}
         for section, key, _ in fields(self.algorithm):
             if key not in unused:

@@ -6,7 +6,6 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from rlcb.errors import Diverged
 from rlcb.words import counted
 
 # Of all copies: integers [B], or vectors of floats [B, D] that the environment clips to its bounds.
@@ -114,9 +113,12 @@ class VectorEnv(Protocol):
         """A picture of the first copy [H, W, 3]; only for environments that were made with `pictured`."""
 
 
+class NotFinite(Exception):
+    """What an environment returned that is not finite."""
+
+
 def refuse_infinite(step: Step) -> None:
-    """Raise Diverged if a reward or an observation is not finite, before it reaches a rollout or a result."""
-    for what, values in (("reward", step.rewards), ("observation", step.observations)):
+    """Raise NotFinite if a reward or an observation is not finite, before it reaches a rollout or a result."""
+    for what, values in (("a reward", step.rewards), ("an observation", step.observations)):
         if values.dtype != np.uint8 and not np.isfinite(values).all():
-            index = int(np.argwhere(~np.isfinite(values))[0][0])
-            raise Diverged(f"environment {index} returned a {what} that is not finite")
+            raise NotFinite(f"returned {what} that is not finite ({values[~np.isfinite(values)][0]})")

@@ -28,6 +28,7 @@ GAMES = tuple(_PROCGEN)
 # Ids of Atari games that give every frame, or whose skipping of frames can be turned off; ale-py need not be there.
 _ATARI = re.compile(r"ALE/\w+-v5|\w+NoFrameskip-v[04]")
 _OTHER_ATARI = re.compile(r"(\w+)-v[04]")  # what the other ids of Atari games look like
+_CLOSE = 0.75  # how near a name must be to be suggested, as difflib counts it
 INSTALL_ATARI = "pip install 'rl-cluster-benchmark[atari]'"
 
 
@@ -213,12 +214,26 @@ def _hint(name: str) -> str:
     lists = {family.module.capitalize(): family.games for family in FAMILIES if family.games}
     known = {game: game for games in lists.values() for game in games}
     known |= {family.full_name(game): game for family in FAMILIES for game in family.games}
-    close = [known[match] for match in difflib.get_close_matches(name, known, 1)]
-    close = close or difflib.get_close_matches(name, gymnasium.registry, 1)
+    close = [known[match] for match in difflib.get_close_matches(name, known, 1, _CLOSE)]
+    close = close or _nearest_id(name, list(gymnasium.registry))
     meant = f"; did you mean {close[0]}?" if close else ";"
     listed = "; ".join(f"{family} games: {' '.join(games)}" for family, games in lists.items())
     others = "an Atari game such as ALE/Pong-v5, or a Gymnasium id such as CartPole-v1"
-    return f"{meant} {listed}; {others}; --import MODULE registers your own"
+    return f"{meant} for your own, add --import MODULE; {listed}; {others}"
+
+
+def _nearest_id(name: str, ids: list[str]) -> list[str]:
+    """The id whose name, without folder and version, is nearest to this one's; empty if none is near.
+
+    Two short ids are alike through their versions alone, so that any name of the user's own would be near to some.
+    """
+    plain = {one: _plain(one) for one in ids}
+    close = difflib.get_close_matches(_plain(name), plain.values(), 1, _CLOSE)
+    return difflib.get_close_matches(name, [one for one in ids if plain[one] in close], 1, cutoff=0)
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"-v\d+$", "", name).rpartition("/")[2]
 
 
 def missing_mode(settings: "EnvSettings") -> str | None:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlcb.console import warn
-from rlcb.envs.base import Actions, EnvSettings, EnvSpec, Step
+from rlcb.envs.base import Actions, EnvSettings, EnvSpec, NotFinite, Step, refuse_infinite
 from rlcb.envs.own_code import described
 from rlcb.envs.registered import unknown_in_worker
 from rlcb.errors import CheckpointUnusable, ResourceError, UsageError
@@ -192,13 +192,16 @@ def trial(settings: EnvSettings) -> tuple[EnvSpec, bool]:
     env = make(settings, num_envs=1, seed=0, num_threads=0, pictured=False)
     random = np.random.default_rng(0)
     try:
+        refuse_infinite(Step(env.observe(), np.zeros(1, np.float32), np.zeros(1, np.bool_)))
         for _ in range(_TRIAL_STEPS):
-            env.step(_random_actions(env.spec, random))
+            refuse_infinite(env.step(_random_actions(env.spec, random)))
         there, state = env.observe(), env.get_state()
         env.set_state(state)
         return env.spec, bool(np.array_equal(there, env.observe()))
     except CheckpointUnusable:
         return env.spec, False
+    except NotFinite as error:
+        raise UsageError(f"environment {settings.name} {error}") from None
     except Exception as error:  # a third party's environment may raise anything
         raise UsageError(f"environment {settings.name}: step failed: {described(error)}") from None
     finally:

@@ -35,6 +35,11 @@ def key_of(config: Config, plan: Plan, mode: str) -> dict[str, Any]:
 
     sharing = plan.num_learners or (plan.num_workers if config.parallel_execution.shares_minibatches else 1)
     whole = config.minibatch_size // plan.num_workers if plan.execution == "async_gradients" else config.minibatch_size
+    on_gpu = {
+        "env_threads": plan.env_threads,
+        "optimizer": config.training.optimizer,  # its step is part of the recorded one
+        **{key: getattr(config.hardware, key) for key in ("compile", "deterministic", "env_groups")},
+    }
     return {
         "cpu": cpu_model(),
         "cores": usable_cpus(),
@@ -46,6 +51,7 @@ def key_of(config: Config, plan: Plan, mode: str) -> dict[str, Any]:
         "algorithm": config.algorithm,
         "mode": mode,
         "env": config.env.name,
+        "imports": config.modules,
         "distribution_mode": config.env.distribution_mode,
         **{key: getattr(config.env, key) for key in family_of(config.env.name).keys},
         "num_envs": config.env.num_envs,
@@ -54,8 +60,10 @@ def key_of(config: Config, plan: Plan, mode: str) -> dict[str, Any]:
         "threads": plan.threads,
         "device": plan.device,
         **({"actor_device": plan.actor_device} if plan.actor_device != "cpu" else {}),
+        **(on_gpu if plan.device == "cuda" else {}),
         "precision": config.hardware.precision,
         "network": config.training.network,
+        "normalize_observations": config.training.normalize_observations,
         "n_steps": config.training.n_steps,
         "minibatch_per_process": whole // (sharing if mode == "parallel" else 1),
         "micro_batch_size": config.training.micro_batch_size,

@@ -19,7 +19,7 @@ _HEAD = (
     "set", "group", "reward", "published_steps", "runs", "reached", "mean_steps", "mean_hours", "speed_not_judged",
     "disturbed_runs", "seeds", "steps", "hours",
 )  # fmt: skip
-_ABOUT = "time and steps until the mean of the last 500 episodes first reached each reward"
+_ABOUT = "time and steps until the mean of 500 episodes first reached each reward"
 _MEANS = (
     "Means over seeds only where all reached it, of times without disturbed runs. Below: seed, its time and its steps."
 )

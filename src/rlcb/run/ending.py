@@ -42,7 +42,8 @@ def ending_of(path: Path) -> Ending | None:
 
 def how_to_resume(path: Path) -> str:
     """How an unfinished run that was moved here can be continued, for the end of a line; empty for any other."""
-    if ending_of(path) is not None or not any((path / "checkpoints").glob("*.pt")):
+    saved = [file for file in (path / "checkpoints").glob("*.pt") if not file.stem.endswith("_step_0")]
+    if ending_of(path) is not None or not saved:  # one from before the first update has nothing to continue
         return ""
     return f"; it is unfinished: resume it with {resume_flag(path)} (--resume auto would have resumed it in place)"
 

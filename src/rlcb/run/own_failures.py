@@ -8,8 +8,9 @@ from pathlib import Path
 from types import TracebackType
 
 from rlcb.console import warn
+from rlcb.envs.base import NotFinite
 from rlcb.envs.own_code import described, is_ours, module_name, module_of
-from rlcb.errors import OwnCodeFailed, ResourceError, RlcbError
+from rlcb.errors import Diverged, OwnCodeFailed, ResourceError, RlcbError
 from rlcb.files import write_whole
 from rlcb.run.gpu_failures import is_gpu_failure
 
@@ -21,7 +22,7 @@ _GRADIENTS = "rlcb.learner"  # calls much of torch: only what passes through the
 
 @contextmanager
 def own_failures(env: str, network: str) -> Iterator[None]:
-    """Turn exceptions of an environment, or of a network `module:Class`, into OwnCodeFailed.
+    """Turn exceptions of an environment, or of a network `module:Class`, into OwnCodeFailed; NotFinite into Diverged.
 
     Whose fault an exception is follows from its traceback: which of our modules called what failed. So nothing has to
     be caught where environments and networks are called, and a program's own callbacks are not taken for either.
@@ -30,6 +31,8 @@ def own_failures(env: str, network: str) -> Iterator[None]:
         yield
     except RlcbError:
         raise
+    except NotFinite as error:
+        raise Diverged(f"environment {env} {error}") from None
     except (Exception, SystemExit) as error:  # somebody else's code may raise anything
         ended = isinstance(error, SystemExit) and _raised_here(error)  # a signal came
         found = None if ended or is_gpu_failure(error) else _origin(error, module_of(network))

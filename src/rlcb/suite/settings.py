@@ -103,8 +103,15 @@ def _read(path: Path | None) -> tuple[dict[str, Any], Sources]:
     values = read_yaml(path, "keys such as 'seeds:' and 'duration_hours:'") if path else {}
     for key in values:
         if key not in known:
-            raise UsageError(f"{path}: unknown key {key}{meant(key, known)}")
+            raise UsageError(f"{path}: unknown key {key}{_meant_setting(key)}")
     return values, {key: f"{path}: {key}" if key in values else key for key in known}
+
+
+def _meant_setting(key: str) -> str:
+    """What a key of a suite file that is no setting was meant to be: perhaps one of a run's configuration."""
+    if key in PASSED_ON:
+        return f"; did you mean overrides.{key}?"
+    return meant("games" if key == "env" else key, SuiteConfig.model_fields)
 
 
 def _checked(settings: SuiteConfig, source: Sources) -> SuiteConfig:
