@@ -277,15 +277,13 @@ def notes_on(one: ComparableSet) -> tuple[str, ...]:
         notes.append(
             "with fewer than 5 seeds the bootstrap interval of a group is too narrow; rely on the tests of pairs"
         )
-    found = [_versions(group) for group in one.measured]
+    versions = [_versions(group) for group in one.measured]
     # Procgen's version is recorded where it is used; earlier versions recorded it under another name, everywhere.
-    known = [versions for versions in found if versions]
-    shared = [name for name in known[0] if all(name in versions for versions in known)] if known else []
-    versions = {
-        ", ".join(f"{name} {versions[name]}" for name in shared) if versions else "unknown" for versions in found
-    }
-    if len(versions) > 1:
-        notes.append(f"versions differ: {' | '.join(sorted(versions))}")
+    recorded = [each for each in versions if each]
+    shared = [name for name in recorded[0] if all(name in each for each in recorded)] if recorded else []
+    different = {", ".join(f"{name} {each[name]}" for name in shared) if each else "unknown" for each in versions}
+    if len(different) > 1:
+        notes.append(f"versions differ: {' | '.join(sorted(different))}")
     return tuple(notes)
 
 

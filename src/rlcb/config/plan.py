@@ -152,7 +152,7 @@ def refuse_crowd(config: Config) -> None:
             valid = f"1 to {most}" + ("" if noun == "learner" else " or auto")
             raise UsageError(
                 f"--num-{noun}s: {counted(count, noun)} on {counted(cores, 'usable core')} "
-                f"would mostly wait for each other; valid here: {valid}; to start them nevertheless, add --oversubscribe"
+                f"would mostly wait for each other; valid here: {valid}; --oversubscribe starts them nevertheless"
             )
 
 
