@@ -191,10 +191,10 @@ def configs_verb(argv: Sequence[str]) -> int:
 
 def doctor(argv: Sequence[str], prog: str = "rlcb doctor") -> int:
     """Check the installation and print what was found."""
-    other.doctor_parser(prog).parse(argv)
+    fix = other.doctor_parser(prog).parse(argv).fix
     from rlcb.doctor import examine
 
-    return answered(prog, examine, prints_result=True)
+    return answered(prog, lambda: examine(fix), prints_result=True)
 
 
 def completion_verb(argv: Sequence[str]) -> int:

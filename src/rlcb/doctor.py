@@ -10,10 +10,11 @@ from pathlib import Path
 from rlcb.words import counted
 
 PIP = "pip install -c constraints.txt -e '.[tensorboard]'"
-PACKAGES = {"torch": "torch", "procgen": "procgen-mirror", "gymnasium": "gymnasium", "numpy": "numpy",
+PACKAGES = {"torch": "torch", "gymnasium": "gymnasium", "numpy": "numpy",
             "pydantic": "pydantic", "yaml": "pyyaml", "jinja2": "jinja2", "psutil": "psutil",
             "rich": "rich"}  # fmt: skip
 _SETUP = Path(__file__).resolve().parents[2] / "scripts" / "setup.sh"  # of a checkout
+FIX = "rlcb doctor --fix"
 _LOOK_SECONDS = 1.0  # that the use of the cores is measured for
 FINE, DOUBTFUL, MISSING = "✓", "!", "✗"  # what the line of a check begins with
 
@@ -22,10 +23,13 @@ class Doubt(str):
     """What a check found that training works with, but that is not as it should be."""
 
 
-def examine() -> int:
-    """Run every check in order, print a line for each; 0 if training can work here, 6 if something is missing."""
+def examine(fix: bool = False) -> int:
+    """Run every check in order, print a line for each; 0 if training can work here, 6 if something is missing.
+
+    `fix`: fetch Procgen's engine if it is not here.
+    """
     checks = {"Python": _python, "Packages": _packages, "TensorBoard": _tensorboard, "Machine": _machine,
-              "CPU load": _use_now, "torch": _torch, "GPU": _gpu, "Procgen": _procgen,
+              "CPU load": _use_now, "torch": _torch, "GPU": _gpu, "Procgen": lambda: _procgen(fix),
               "Atari": _atari, "One update": _one_update}  # fmt: skip
     for name, check in checks.items():
         try:
@@ -40,8 +44,8 @@ def examine() -> int:
 
 def _python() -> str:
     version = ".".join(map(str, sys.version_info[:3]))
-    if not (3, 11) <= sys.version_info[:2] < (3, 13):
-        raise RuntimeError(f"this is {version}; Procgen has builds for Python 3.11 and 3.12 only, install one of them")
+    if sys.version_info < (3, 11):  # noqa: UP036  quick_test.py runs with any
+        raise RuntimeError(f"this is {version}; Python 3.11 or later is needed")
     return version
 
 
@@ -123,16 +127,22 @@ def _compilation() -> str:
     return "torch.compile"
 
 
-def _procgen() -> str:
+def _procgen(fix: bool) -> str:
     import numpy as np
 
     from rlcb.config.environment import EnvConfig
-    from rlcb.envs.families import make_env
+    from rlcb.envs import engine
+    from rlcb.envs.families import make_env, make_ready
 
+    if engine.find() is None and (unsupported := engine.unsupported()):
+        return Doubt(unsupported)
+    if engine.find() is None and not fix:
+        return Doubt(f"its engine is not here yet; a run that needs it fetches it, and so does: {FIX}")
+    make_ready("coinrun")
     env = make_env(EnvConfig(), num_envs=2, seed=0, num_threads=0)
     env.step(np.zeros(2, np.int64))
     env.close()
-    return "one CoinRun step done"
+    return f"engine {engine.release(engine.build())} in {engine.find()}, one CoinRun step done"
 
 
 def _atari() -> str:
@@ -152,9 +162,11 @@ def _atari() -> str:
 
 def _one_update() -> str:
     from rlcb.config.load import build_config
+    from rlcb.envs import engine
     from rlcb.execution.worker import Worker
 
-    values = {"num_envs": 8, "n_steps": 16, "batch_size": 128, "n_epochs": 1}
+    name = "CartPole-v1" if engine.find() is None else "coinrun"
+    values = {"name": name, "num_envs": 8, "n_steps": 16, "batch_size": 128, "n_epochs": 1}
     config = build_config(None, {key: (key, value) for key, value in values.items()})
     worker = Worker(config)
     started = time.perf_counter()
@@ -163,4 +175,4 @@ def _one_update() -> str:
     worker.env.close()
     if update.skipped_steps:
         raise RuntimeError("the gradient was not finite")
-    return f"one PPO update on {config.rollout_size} steps in {time.perf_counter() - started:.2f} s"
+    return f"one PPO update on {config.rollout_size} steps of {name} in {time.perf_counter() - started:.2f} s"

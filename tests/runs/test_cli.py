@@ -123,9 +123,9 @@ def test_doctor_does_not_tick_cores_that_others_use() -> None:
 def test_doctor_says_what_is_missing_and_how_to_get_it(tmp_path) -> None:
     (tmp_path / "sitecustomize.py").write_text(
         "import importlib.util as u\nfind = u.find_spec\n"
-        "u.find_spec = lambda name, *rest: None if name == 'procgen' else find(name, *rest)\n"
+        "u.find_spec = lambda name, *rest: None if name == 'gymnasium' else find(name, *rest)\n"
     )
     done = run([sys.executable, "quick_test.py"], env={"PYTHONPATH": str(tmp_path)})
     assert done.returncode == 6
-    assert "✗ Packages: missing procgen-mirror" in done.stdout
+    assert "✗ Packages: missing gymnasium" in done.stdout
     assert "scripts/setup.sh" in done.stdout

@@ -158,7 +158,10 @@ def configs_parser() -> Parser:
 
 def doctor_parser(prog: str = "rlcb doctor") -> Parser:
     """`rlcb doctor` and `quick_test.py`."""
-    return Parser(prog, summary_of("doctor", prog))
+    parser = Parser(prog, summary_of("doctor", prog))
+    text = "also fetch Procgen's engine if it is not on this machine"
+    parser.add_argument_group("repair").add_argument("--fix", action="store_true", help=text)
+    return parser
 
 
 def completion_parser() -> Parser:

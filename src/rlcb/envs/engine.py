@@ -128,16 +128,23 @@ def make_ready() -> None:
         raise ResourceError(f"Procgen's engine cannot be used: {found}; install it again")
 
 
+def unsupported() -> str | None:
+    """Why there is no engine to be fetched for this system; None: there is one."""
+    if (sys.platform, platform.machine()) == ("linux", "x86_64"):
+        return None
+    return (
+        f"Procgen has an engine for Linux on x86-64 only, this is {platform.system()} on {platform.machine()}; "
+        "Gymnasium and Atari games run here, for example --env CartPole-v1"
+    )
+
+
 def fetch(state: str) -> None:
     """Fetch the engine into our cache; processes that want it at the same time wait for one of them.
 
     `state`: what is said of the engine that is there or is not, where it cannot be fetched.
     """
-    if (sys.platform, platform.machine()) != ("linux", "x86_64"):
-        raise ResourceError(
-            f"Procgen has an engine for Linux on x86-64 only, this is {platform.system()} on {platform.machine()}; "
-            "Gymnasium and Atari games run here, for example --env CartPole-v1"
-        )
+    if unfit := unsupported():
+        raise ResourceError(unfit)
     folder, target = cache_folder(), fetched_to()
     by_hand = f"{WHEEL}, as `pip download` gets it elsewhere, can be put into {folder}"
     if os.environ.get(OFFLINE, "0") not in ("", "0") and not (folder / WHEEL).exists():
