@@ -183,7 +183,8 @@ def _lines_below(snapshot: Snapshot) -> Iterator[str]:
 
 def _suite_line(suite: SuiteStatus) -> str:
     parts = [f"{suite.done} of {counted(suite.runs, 'run')} done"]
-    parts += [f"{count} {state}" for state in ("running", "waiting", "failed") if (count := getattr(suite, state))]
+    states = [state for state in STATES if state != "finished"]
+    parts += [f"{count} {state}" for state in states if (count := getattr(suite, state))]
     parts += [f"about {short_time(suite.eta_seconds)} left"] if suite.eta_seconds is not None else []
     parts += [suite.detail] if suite.detail else []
     return f"suite {suite.suite}: {suite.state}, {', '.join(parts)}"
