@@ -12,7 +12,7 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 from rlcb.errors import RlcbWarning
-from rlcb.words import counted, few_hours, span_text
+from rlcb.words import counted, exact_time, few_hours, reward_text, span_text, with_deviation
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
@@ -199,9 +199,11 @@ def filled(template: str, **values: Any) -> str:
     texts = Environment(loader=PackageLoader("rlcb"), undefined=StrictUndefined, trim_blocks=True)
     texts.filters |= {
         "number": _number,
+        "reward": _reward,
         "spread": _spread,
         "interval": interval_text,
         "counted": counted,
+        "exact_time": exact_time,
         "few_hours": few_hours,
         "span": span_text,
     }
@@ -214,13 +216,25 @@ def _number(value: float | None, form: str, why_not: str = "") -> str:
     return format(value, form)
 
 
-def _spread(mean: float | None, deviation: float | None, why_not: str = "") -> str:
-    return _number(mean, ".2f", why_not) if mean is None else f"{mean:.2f} ± {_number(deviation, '.2f')}"
+def _reward(value: float | None, why_not: str = "") -> str:
+    return _number(value, "", why_not) if value is None else reward_text(value)
 
 
-def interval_text(interval: tuple[float, float] | None, form: str) -> str:
-    """An interval for a person; n/a where it is not known."""
-    return "n/a" if interval is None else f"{interval[0]:{form}} to {interval[1]:{form}}"
+def _spread(
+    mean: float | None, deviation: float | None, why_not: str = "", interval: tuple[float, float] | None = None
+) -> str:
+    """A mean with its deviation, as finely as its interval or else the deviation deserves."""
+    if mean is None:
+        return _number(mean, "", why_not)
+    return " ".join(with_deviation(mean, deviation, interval[1] - interval[0] if interval else None)).rstrip()
+
+
+def interval_text(interval: tuple[float, float] | None, form: str = "") -> str:
+    """An interval for a person, of rewards unless there is a format; n/a where it is not known."""
+    if interval is None:
+        return "n/a"
+    low, high = interval
+    return " to ".join(format(bound, form) if form else reward_text(bound, high - low) for bound in interval)
 
 
 @contextlib.contextmanager

@@ -134,7 +134,7 @@ def test_a_suite_half_done_with_a_run_that_failed(start: Start, tmp_path: Path) 
     assert [one["state"] for one in found["runs"]] == ["failed", "interrupted", "waiting"]
     lines = rlcb_here("status", tmp_path).stdout.splitlines()
     again = f"resume with: rlcb benchmark --output-dir {output}"
-    assert f"suite suite: interrupted, 0 of 3 runs done, 2 waiting, 1 failed, {again}" in lines
+    assert f"suite suite: interrupted, 0 of 3 runs done, 1 failed, 1 interrupted, 1 waiting, {again}" in lines
 
 
 def test_watching_prints_a_table_each_time_until_ctrl_c(start: Start, cartpole: Path) -> None:

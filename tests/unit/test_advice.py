@@ -169,8 +169,29 @@ def test_equal_rewards_and_no_variation(tmp_path: Path) -> None:
 
 
 def test_a_tiny_difference_is_not_worth_a_number(tmp_path: Path) -> None:
-    text = advice_on(study(tmp_path, (1, 2, 3), rewards=(8.01, 8.0))).text
+    text = advice_on(study(tmp_path, (1, 2, 3), rewards=(8.01, 8.0), spread=0.1)).text
     assert "not of reward: the difference from PPO sequential is small: more than 50 seeds each" in text
+
+
+def test_a_difference_that_may_be_large_is_not_called_small(tmp_path: Path) -> None:
+    text = advice_on(study(tmp_path, (1, 2, 3), rewards=(6.51, 6.5), spread=3.0)).text
+    assert "is small" not in text
+    assert re.search(
+        r"not of reward: the seeds differ too much to tell \(difference from PPO sequential "
+        r"0\.02 \[-6\.\d\d, 6\.\d\d\]\): more than 50 seeds each",
+        text,
+    )
+
+
+def test_without_a_range_of_scores_a_difference_is_judged_by_what_was_learned(tmp_path: Path) -> None:
+    for learned, words in ((400.0, "is small"), (4.0, "the seeds differ too much to tell")):
+        folder = tmp_path / words
+        for mode, more in (("sequential", 0.1), ("parallel", 0.0)):
+            for seed in (1, 2, 3):
+                path = write_run(folder / f"{mode}{seed}", name="CartPole-v1", mode=mode, seed=seed, noise=0.0,
+                                 rewards=(20.0, 20 + learned + more + seed))  # fmt: skip
+                change(path, performance={"initial_reward": 20.0})
+        assert words in advice_on(folder).text
 
 
 def test_a_mean_without_all_seeds_is_never_the_best(tmp_path: Path) -> None:

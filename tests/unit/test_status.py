@@ -6,6 +6,7 @@ import shutil
 import socket
 import threading
 import time
+from collections import Counter
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
+from helpers.in_process import rlcb_here
 from helpers.mutations import wrong_values
 from helpers.run_directories import add_event, log_of, write_run
 from rlcb.analysis.run_status import STATES, RunStatus, run_status
@@ -276,6 +278,32 @@ def test_the_runs_of_a_suite_that_wait(tmp_path: Path) -> None:
     (totals,) = look(tmp_path, NOW).suites  # its process is gone
     assert (totals.state, totals.eta_seconds) == ("dead", None)
     assert totals.detail == f"resume with: rlcb benchmark --output-dir {suite}"
+
+
+def test_a_suite_counts_its_runs_as_their_rows_and_the_last_line_do(tmp_path: Path) -> None:
+    suite = make_suite(tmp_path / "suite", {"event": "suite_started", "jobs": 1})
+    for mode, event in (("sequential", "interrupted"), ("parallel", "")):
+        run = write_run(suite / "coinrun" / f"ppo_{mode}" / "seed_2", seed=2, mode=mode)
+        forget_the_end(run)
+        if event:
+            add_event(run, event)
+    snapshot = look(tmp_path, NOW)
+    (totals,) = snapshot.suites
+    states = Counter(run.state for run in snapshot.runs)
+    assert states == {"interrupted": 1, "dead": 1, "waiting": 4}
+    assert {state: getattr(totals, state) for state in states} == states
+    assert (totals.runs, totals.done, totals.running, totals.failed, totals.unknown) == (6, 0, 0, 0, 0)
+    done = rlcb_here("status", tmp_path)
+    suite_line, last = done.stdout.splitlines()[-2:]
+    assert "0 of 6 runs done, 1 dead, 1 interrupted, 4 waiting, resume with: " in suite_line
+    assert last.startswith("1 dead, 1 interrupted, 4 waiting in ")
+    # Once the suite runs again, what it will resume waits.
+    descriptor, _ = take_lock(suite / ".lock")
+    assert descriptor is not None
+    (totals,) = look(tmp_path, NOW).suites
+    os.close(descriptor)
+    assert (totals.waiting, totals.interrupted, totals.dead) == (6, 0, 0)
+    assert totals.eta_seconds == pytest.approx(6 * 360)
 
 
 def test_the_command_that_continues_a_suite_permits_its_modules(tmp_path: Path) -> None:

@@ -5,11 +5,13 @@ from collections.abc import Sequence
 from rlcb.analysis.best import left_out, listed, ranked, why_not_ranked
 from rlcb.analysis.cards import make_cards
 from rlcb.analysis.choice import AT_EQUAL_STEPS, MOST_NAMED, SPEED, Choice, choose, name_of, names_of, worse_of
+from rlcb.analysis.games import PART_OF_RANGE
 from rlcb.analysis.metrics import METRIC
 from rlcb.analysis.power import MOST_SEEDS, seeds_needed
 from rlcb.analysis.records import Advice, ComparableSet, Group
 from rlcb.analysis.speed import ratio_of_means, speed_ratio
-from rlcb.analysis.text import interval_text, metric_text
+from rlcb.analysis.text import interval_text, metric_text, number_text
+from rlcb.envs.families import score_range
 from rlcb.words import counted, span_text
 
 
@@ -200,5 +202,30 @@ def _more_seeds(choice: Choice) -> str:
         return "all seeds have the same value, so the number of seeds needed cannot be estimated"
     whom = "settle it" if len(choice.rivals) == 1 else f"separate it from {name_of(rival)}"
     if needed > MOST_SEEDS:
-        return f"the difference from {name_of(rival)} is small: more than {MOST_SEEDS} seeds each would be needed"
+        return f"{_why_unsettled(choice, rival)}: more than {MOST_SEEDS} seeds each would be needed"
     return f"an estimated {counted(max(needed - fewest, 1), 'more seed')} each would {whom}"
+
+
+def _why_unsettled(choice: Choice, rival: Group) -> str:
+    """Whether the difference from a rival is small, which its whole interval must be, or the spread hides it."""
+    pair, scale = choice.pair(choice.metric, rival), _scale(choice)
+    if pair is None or pair.interval is None or pair.difference is None:
+        return f"the seeds differ too much to tell from {name_of(rival)}"
+    if scale is not None and max(map(abs, pair.interval)) <= PART_OF_RANGE * scale:
+        return f"the difference from {name_of(rival)} is small"
+    sign = 1 if pair.first == choice.pick.label else -1
+    low, high = sorted(sign * bound for bound in pair.interval)
+    difference = number_text(sign * pair.difference, METRIC[choice.metric].form, high - low)
+    shown = f"{difference} {interval_text((low, high), METRIC[choice.metric].form)}"
+    return f"the seeds differ too much to tell (difference from {name_of(rival)} {shown})"
+
+
+def _scale(choice: Choice) -> float | None:
+    """What a difference in reward is large or small beside: the game's range, else what the groups have learned."""
+    limits = score_range(choice.one.env, choice.pick.runs[0].distribution_mode)
+    if limits:
+        return limits[1] - limits[0]
+    groups = (choice.pick, *choice.rivals)
+    starts = [start for group in groups if (start := group.metrics["initial_reward"].mean) is not None]
+    ends = [end for group in groups if (end := group.metrics[choice.metric].mean) is not None]
+    return max(ends) - min(starts) if starts and ends else None

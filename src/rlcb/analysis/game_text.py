@@ -19,7 +19,7 @@ from rlcb.analysis.metrics import METRIC
 from rlcb.analysis.records import ComparableSet
 from rlcb.analysis.statistics import LEVEL
 from rlcb.analysis.text import interval_text
-from rlcb.words import counted
+from rlcb.words import counted, reward_text, with_deviation
 
 # What the scores are made from, for headings and sentences.
 TITLES = {
@@ -99,7 +99,8 @@ def agreement_text(one: Agreement) -> str:
     band = f"± {DEVIATIONS:.0f} standard deviations (at least ± {100 * PART_OF_RANGE:.0f} % of the game’s range)"
     within = f"{len(one.games) - len(one.outside)} of {counted(len(one.games), 'game')}"
     beside = [
-        f"{value.game} ({value.mean:.2f}, published {value.published_mean:.2f} ± {value.published_std:.2f})"
+        f"{value.game} ({reward_text(value.mean, 2 * (value.published_std or 0.0))}, "
+        f"published {' '.join(with_deviation(value.published_mean or 0.0, value.published_std))})"
         for value in one.outside
     ]
     text = f"{TITLES[LATE]}: {one.group} is within the published mean {band} in {within}"

@@ -14,6 +14,7 @@ from rlcb.analysis.untrusted import number
 
 THRESHOLD = 0.8  # of the way from an untrained policy to the best group's final reward
 HOURS = "hours"  # the form of a metric in hours, which is shown in a unit that fits
+REWARD = "reward"  # that of a reward, which is shown with as many digits as it deserves
 _WINDOWS = 60  # stretches of time that speed is measured over
 _SMOOTHING = 100  # a hundredth of a run is averaged where single updates say little
 
@@ -24,22 +25,22 @@ class Metric:
 
     name: str
     title: str
-    form: str  # format specification of its values, or HOURS
+    form: str  # format specification of its values, HOURS or REWARD
     higher_is_better: bool = True
     paired: bool = False  # whether all pairs of groups are tested on it
 
 
 METRICS = (
-    Metric("final_reward", "Final reward", ".2f", paired=True),
-    Metric("late_reward", f"Reward, last {LATE_STEPS // 1000} k steps", ".2f"),
-    Metric("best_reward", "Best reward", ".2f"),
-    Metric("initial_reward", "Initial reward", ".2f"),
+    Metric("final_reward", "Final reward", REWARD, paired=True),
+    Metric("late_reward", f"Reward, last {LATE_STEPS // 1000} k steps", REWARD),
+    Metric("best_reward", "Best reward", REWARD),
+    Metric("initial_reward", "Initial reward", REWARD),
     Metric("final_episode_length", "Episode length (steps)", ",.0f"),
-    Metric("reward_at_equal_steps", "Reward at equal steps", ".2f", paired=True),
-    Metric("reward_at_equal_time", "Reward at equal time", ".2f", paired=True),
-    Metric("evaluation_train", "Evaluation, training levels", ".2f"),
-    Metric("evaluation_unseen", "Evaluation, unseen levels", ".2f", paired=True),
-    Metric("generalization_gap", "Generalisation gap", ".2f", higher_is_better=False),
+    Metric("reward_at_equal_steps", "Reward at equal steps", REWARD, paired=True),
+    Metric("reward_at_equal_time", "Reward at equal time", REWARD, paired=True),
+    Metric("evaluation_train", "Evaluation, training levels", REWARD),
+    Metric("evaluation_unseen", "Evaluation, unseen levels", REWARD, paired=True),
+    Metric("generalization_gap", "Generalisation gap", REWARD, higher_is_better=False),
     Metric("evaluation_train_length", "Evaluated length, training", ",.0f"),
     Metric("evaluation_unseen_length", "Evaluated length, unseen", ",.0f"),
     Metric("average_fps", "Average FPS", ",.0f", paired=True),

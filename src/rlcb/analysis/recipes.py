@@ -11,12 +11,12 @@ from rlcb.analysis.best import listed
 from rlcb.analysis.game_records import LATE
 from rlcb.analysis.games import limits_of
 from rlcb.analysis.grouping import setting_text
-from rlcb.analysis.metrics import METRIC
+from rlcb.analysis.metrics import METRIC, REWARD
 from rlcb.analysis.recipe_records import EQUAL_TIME, Recipe, RecipeRanking
 from rlcb.analysis.records import ComparableSet, Group
 from rlcb.analysis.run import Run
-from rlcb.analysis.statistics import LEVEL, Array, holm, value_at, welch_over_strata
-from rlcb.analysis.text import interval_text
+from rlcb.analysis.statistics import LEVEL, Array, holm, value_at, welch_over_strata, width_of
+from rlcb.analysis.text import interval_text, number_text
 from rlcb.analysis.untrusted import plain
 from rlcb.words import counted
 
@@ -190,10 +190,10 @@ def _compared(recipes: Sequence[Recipe], strata: dict[str, list[Array]]) -> list
 def _verdict(recipes: Sequence[Recipe], metric: str, normalize: bool) -> str:
     """The pick, and whether its lead is more than chance."""
     best, second, *_ = recipes
-    form = "z.3f" if normalize else "z.2f"
+    form, width = "z.3f" if normalize else REWARD, width_of(second.interval)
     pick = f"Pick ({METRIC[metric].title})"
-    lead = f"{pick}: {best.group} has the highest mean ({best.score:{form}})"
-    gap = f"its lead over the next ({second.group}, {second.score:{form}})"
+    lead = f"{pick}: {best.group} has the highest mean ({number_text(best.score, form, width)})"
+    gap = f"its lead over the next ({second.group}, {number_text(second.score, form, width)})"
     if second.interval is None:
         few = any(len(seeds) < 2 for recipe in (best, second) for seeds in recipe.rewards.values())
         why = "one seed" if few else "no variation between seeds"
@@ -201,7 +201,7 @@ def _verdict(recipes: Sequence[Recipe], metric: str, normalize: bool) -> str:
     low, high = -second.interval[1], -second.interval[0]
     judged = "is established" if second.established else "is not established"
     behind = sum(recipe.established for recipe in recipes[1:])
-    span = f"{-second.difference:{form}} {interval_text((low, high), form)}"
+    span = f"{number_text(-second.difference, form, width)} {interval_text((low, high), form)}"
     others = f"Its lead is established over {behind} of {counted(len(recipes) - 1, 'other')}"
     return f"{lead}; {gap} {judged}: {span}. {others}."
 

@@ -15,7 +15,7 @@ from rlcb.analysis.history import WINDOW, History
 from rlcb.analysis.machines import cores_used, machine_of, nodes_of, own_machine
 from rlcb.analysis.untrusted import failure_reason, number, plain, section, whole_number
 from rlcb.disturbance.verdict import Disturbance
-from rlcb.words import counted
+from rlcb.words import counted, exact_time, reward_text
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -108,7 +108,7 @@ class Run:
     def __repr__(self) -> str:
         steps, reward = self.metrics.total_timesteps, self.metrics.final_reward
         length = "" if steps is None else f", {steps:,.0f} steps"
-        reached = "" if reward is None else f", reward {reward:.2f}"
+        reached = "" if reward is None else f", reward {reward_text(reward)}"
         state = f"{self.status} ({self.reason})" if self.reason else self.status
         return f"<Run {self.name}: {self.group_label}, {self.env}, seed {self.seed}, {state}{length}{reached}>"
 
@@ -144,7 +144,7 @@ class Run:
         hours, steps = number(training.get("duration_hours")), number(training.get("total_timesteps"))
         budget = "unknown budget" if steps is None else f"{steps:,.0f} steps"
         if hours:
-            budget = _exact_time(hours)
+            budget = exact_time(hours)  # because runs of different budgets are not compared
         return Task(self.game, levels, budget, machine_of(self.hardware), self.status != "unfinished")
 
     @property
@@ -184,13 +184,6 @@ class Run:
         """What the network computed in: fp32, which is also what it was before there was a choice, or bf16."""
         used = plain(self.hardware.get("precision")) or plain(section(self.config, "hardware").get("precision"))
         return used or "fp32"
-
-
-def _exact_time(hours: float) -> str:
-    """A time with all its digits, because runs of different budgets are not compared: 1 hour, 15 minutes."""
-    if hours >= 1:
-        return counted(hours, "hour")
-    return counted(60 * hours, "minute") if 60 * hours >= 1 else counted(3600 * hours, "second")
 
 
 def with_variant(name: str, variant: str) -> str:

@@ -15,6 +15,11 @@ RESAMPLES = 10_000
 CURVE_RESAMPLES = 2_000  # per point of a curve, of which there are many
 
 
+def width_of(interval: Interval | None) -> float | None:
+    """How wide an interval is."""
+    return interval[1] - interval[0] if interval else None
+
+
 @dataclass(frozen=True)
 class Summary:
     """One metric over the seeds of a group; intervals are None with one value or without any variation."""
@@ -32,6 +37,14 @@ class Summary:
     def n(self) -> int:
         """How many seeds have a value."""
         return len(self.values)
+
+    @property
+    def width(self) -> float | None:
+        """How wide the interval of the mean is, without one the span of a deviation to both sides; None without both.
+
+        All that is shown of the metric gets the digits that this deserves.
+        """
+        return width_of(self.interval) or (2 * self.std if self.std else None)
 
 
 @dataclass(frozen=True)

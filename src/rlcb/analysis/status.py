@@ -25,6 +25,9 @@ class SuiteStatus:
     done: int
     running: int
     waiting: int
+    interrupted: int
+    dead: int
+    unknown: int
     failed: int
     eta_seconds: float | None
     detail: str
@@ -118,16 +121,17 @@ def _planned(folder: Path, runs: dict[Path, RunStatus], suite: Suite, run: Suite
 def _suite_status(name: str, suite: Suite, runs: list[RunStatus]) -> SuiteStatus:
     """The totals of a suite."""
     count = Counter(run.state for run in runs)
-    done, running, failed = count["finished"], count["running"], count["failed"]
-    waiting, alive = len(runs) - done - running - failed, suite.state == "running"
+    done, running, alive = count["finished"], count["running"], suite.state == "running"
+    to_do = len(runs) - done - running - count["failed"]  # also what was interrupted or is dead, which is resumed
     left = [run.eta_seconds for run in runs if run.state == "running" and run.eta_seconds is not None]
     known = list(_lengths(runs))
-    eta = suite.seconds_left(left, waiting + running - len(left), known) if alive and waiting + running else None
-    detail = "evaluating runs and writing the report" if alive and not waiting and not running else ""
+    eta = suite.seconds_left(left, to_do + running - len(left), known) if alive and to_do + running else None
+    detail = "evaluating runs and writing the report" if alive and not to_do and not running else ""
     if not alive and done < len(runs):
         output = shlex.quote(plain(str(suite.path)))
         detail = f"resume with: rlcb benchmark --output-dir {output}{suite.import_flags}"
-    return SuiteStatus(name, suite.state, len(runs), done, running, waiting, failed, eta, detail)
+    others = {state: count[state] for state in ("running", "waiting", "interrupted", "dead", "unknown", "failed")}
+    return SuiteStatus(name, suite.state, len(runs), done, **others, eta_seconds=eta, detail=detail)
 
 
 def _lengths(runs: list[RunStatus]) -> Iterator[float]:

@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 
 from rlcb.analysis.best import lead_text, listed, standing, why_untested
-from rlcb.analysis.metrics import HOURS, METRIC, NEEDS_ONE_MEASURE
+from rlcb.analysis.metrics import HOURS, METRIC, NEEDS_ONE_MEASURE, REWARD
 from rlcb.analysis.records import ComparableSet, Excluded, Group, MachineTable, Pair, Speedup
-from rlcb.analysis.statistics import Interval
+from rlcb.analysis.statistics import Interval, width_of
 from rlcb.analysis.unjudged import doubt, few_episodes, notes_on_speed, speed_mark, why_not_judged
 from rlcb.analysis.untrusted import plain
 from rlcb.analysis.work import unequal_work, work_differences
-from rlcb.words import counted, span_text
+from rlcb.words import counted, reward_text, span_text
 
 _ENOUGH_SEEDS = 5
 _MOST_REASONS = 3  # that are named
@@ -25,21 +25,28 @@ MEASURES = {
 }
 
 
-def number_text(value: float | None, form: str) -> str:
-    """A number in the given format, hours in a unit that fits; n/a where there is none."""
+def number_text(value: float | None, form: str, width: float | None = None) -> str:
+    """A number in the given format; n/a where there is none.
+
+    Hours are in a unit that fits; these and rewards are shown as finely as the `width` of their interval deserves.
+    """
     if value is None:
         return "n/a"
-    return span_text(3600 * value) if form == HOURS else format(value, form)
+    if form == HOURS:
+        return span_text(3600 * value, None if width is None else 3600 * width)
+    return reward_text(value, width, form.removesuffix(REWARD)) if form.endswith(REWARD) else format(value, form)
 
 
-def interval_text(interval: Interval | None, form: str) -> str:
-    """An interval in brackets, n/a where there is none."""
-    return f"[{number_text(interval[0], form)}, {number_text(interval[1], form)}]" if interval else "n/a"
+def interval_text(interval: Interval | None, form: str, width: float | None = None) -> str:
+    """An interval in brackets, n/a where there is none; `width`: that of another that it stands beside."""
+    low, high = (number_text(bound, form, width or width_of(interval)) for bound in interval or (None, None))
+    return f"[{low}, {high}]" if interval else "n/a"
 
 
 def metric_text(group: Group, metric: str) -> str:
     """A group's mean of a metric."""
-    return number_text(group.metrics[metric].mean, METRIC[metric].form)
+    found = group.metrics[metric]
+    return number_text(found.mean, METRIC[metric].form, found.width)
 
 
 def _marked(text: str, group: Group, metric: str) -> str:
@@ -63,8 +70,8 @@ def interval_source(group: Group, metric: str) -> str:
 
 def mean_and_deviation(group: Group, metric: str) -> str:
     """A group's mean ± standard deviation over seeds, and how many seeds have a value if not all do."""
-    deviation, some = group.metrics[metric].std, known_seeds(group, metric)
-    spread = "" if deviation is None else f" ± {number_text(deviation, METRIC[metric].form)}"
+    found, some = group.metrics[metric], known_seeds(group, metric)
+    spread = "" if found.std is None else f" ± {number_text(found.std, METRIC[metric].form, found.width)}"
     return _marked(f"{metric_text(group, metric)}{spread} {some}".rstrip(), group, metric)
 
 
@@ -217,7 +224,8 @@ def _on_two(best: Group, other: Group, pair: Pair) -> str:
         return f"{means}; {_why_untested(best, other, pair)}"
     sign = 1 if pair.first == best.label else -1
     difference, (low, high) = sign * pair.difference, sorted(sign * bound for bound in pair.interval)
-    span = f"difference {difference:{form}}, 95 % interval {low:{form}} to {high:{form}}"
+    shown, lowest, highest = (number_text(value, form, high - low) for value in (difference, low, high))
+    span = f"difference {shown}, 95 % interval {lowest} to {highest}"
     return f"{pair.verdict} ({means}; {span})"
 
 

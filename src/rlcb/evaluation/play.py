@@ -23,6 +23,7 @@ from rlcb.evaluation.results import Evaluation, EvaluationFile, evaluation_of
 from rlcb.evaluation.video import FPS, MAX_FRAMES, Frame, watch, write_video
 from rlcb.networks.distributions import fill_noise, likeliest, pick
 from rlcb.signals import StopRequest
+from rlcb.words import reward_text
 
 WRITE_EVERY = 5.0  # seconds between partial results
 _STREAM = 0x5EED  # separates these random numbers from training's, whatever the seeds
@@ -192,8 +193,9 @@ class Evaluator:
         found = None
         for gap in self._gaps:
             if self.request.levels == "both" and [gap["env"], gap["policy"]] == [env.name, self.request.policy]:
-                interval, found = interval_text(gap["ci95"], ".2f"), float(gap["gap"])
-                say(f"Generalisation Gap (train - unseen): {gap['gap']:.2f} (95% interval {interval})")
+                found, interval = float(gap["gap"]), gap["ci95"]
+                shown = reward_text(found, interval[1] - interval[0] if interval else None)
+                say(f"Generalisation Gap (train - unseen): {shown} (95% interval {interval_text(interval)})")
         if not self.results:
             say("Interrupted before any episode finished; nothing was written")
         elif self.file.problem is None:

@@ -24,11 +24,20 @@ from rlcb.errors import ResourceError
 from rlcb.files import write_json, write_whole
 from rlcb.report.csv_text import csv_text
 from rlcb.report.document import Document, Picture, render
-from rlcb.report.games import games_csv, published_note, published_rows, score_notes, scores_csv, shown_pairs
+from rlcb.report.games import (
+    difference_text,
+    games_csv,
+    published_note,
+    published_rows,
+    score_notes,
+    scores_csv,
+    shown_pairs,
+)
 from rlcb.report.progress import Progress
 from rlcb.report.reaching import reaching_csv, reaching_lines, rows_of
 from rlcb.report.recipes import recipe_lines, recipe_title
 from rlcb.report.sections import Origin, make_document
+from rlcb.words import with_deviation
 
 _MOST_SHOWN = 4  # games with tables of their own on the screen
 _MOST_LISTED = 4  # pictures of sets, each with a line of its own
@@ -245,6 +254,8 @@ def comparison_text(comparison: Comparison, brief: bool = False) -> str:
         score_notes=score_notes,
         published_rows=published_rows,
         shown_pairs=shown_pairs,
+        with_deviation=with_deviation,
+        difference_text=difference_text,
         improvement_verdict=improvement_verdict,
         recipe_title=recipe_title,
         recipe_lines=recipe_lines,

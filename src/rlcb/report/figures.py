@@ -18,6 +18,7 @@ from rlcb.analysis.statistics import Curve
 from rlcb.analysis.text import mean_and_interval, over_seeds, sentence
 from rlcb.report.charts import reward_views
 from rlcb.report.document import Picture, View
+from rlcb.words import reward_text, with_deviation
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -138,7 +139,7 @@ def _about(published: PublishedCurve, end: float) -> str:
     value = published.at(end)
     if value is None or not len(published.up_to(end)[0]) > 1:
         return f" The published PPO curve ({SOURCE}) begins at {published.steps[0]:,.0f} steps, later than these runs."
-    where = f"at {end:,.0f} steps it reaches {value[0]:.2f} ± {value[1]:.2f}"
+    where = f"at {end:,.0f} steps it reaches {' '.join(with_deviation(*value))}"
     note = "Its network, number of environments and machine may differ, so compare over steps, not over time."
     return f" Dashed grey: published PPO ({SOURCE}; mean of 3 runs, {published.protocol}); {where}. {note}"
 
@@ -150,7 +151,7 @@ def _published_gap(one: ComparableSet) -> str:
     means = [curve.at(at) if curve and at is not None else None for curve in (seen, unseen)]
     if at is None or means[0] is None or means[1] is None:
         return ""
-    both = f"{means[0][0]:.2f} on training and {means[1][0]:.2f} on unseen levels"
+    both = f"{reward_text(means[0][0])} on training and {reward_text(means[1][0])} on unseen levels"
     return f" Published PPO ({SOURCE}) has {both} after {at:,.0f} steps."
 
 

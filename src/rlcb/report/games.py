@@ -24,6 +24,7 @@ from rlcb.report.charts import profile_views
 from rlcb.report.csv_text import csv_text
 from rlcb.report.document import Block, Cell, Picture, Row, Section, Table, Text, View, make_table
 from rlcb.report.figures import inline_svg, thinned
+from rlcb.words import reward_text, with_deviation
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -208,12 +209,18 @@ def _value_cells(value: GameValue | None, title: str, mark: str) -> dict[str, Ce
     cells = [_mean_cell(value.mean, value.std), Cell("–"), Cell("–")]
     if value.published_mean is not None:
         cells[1] = _mean_cell(value.published_mean, value.published_std)
-        cells[2] = Cell(with_minus(number_text(value.difference, "+z.2f")))
+        cells[2] = Cell(with_minus(difference_text(value)))
     return dict(zip(names, cells, strict=True))
 
 
 def _mean_cell(mean: float, std: float | None) -> Cell:
-    return Cell(with_minus(f"{mean:z.2f}"), "" if std is None else f"± {std:.2f}")
+    text, deviation = with_deviation(mean, std)
+    return Cell(with_minus(text), deviation)
+
+
+def difference_text(value: GameValue) -> str:
+    """How far a group's mean is from the published one, as finely as the larger deviation of the two deserves."""
+    return reward_text(value.difference, 2 * max(value.std or 0.0, value.published_std or 0.0), "+")
 
 
 # CSV

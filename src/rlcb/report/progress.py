@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from rlcb.analysis.run_status import RunStatus
 from rlcb.analysis.text import with_minus
 from rlcb.report.document import Row, Table, make_table
-from rlcb.words import short_time
+from rlcb.words import reward_text, short_time
 
 _MOST_UNDER_WAY = 20  # runs with a row each
 
@@ -29,7 +29,7 @@ def progress_table(runs: Sequence[RunStatus]) -> Table:
             "Done": "–" if run.fraction is None else f"{100 * run.fraction:.0f} %",
             "Left": "–" if run.eta_seconds is None else short_time(run.eta_seconds),
             "FPS": "–" if run.fps is None else f"{run.fps:,.0f}",
-            "Reward": "–" if run.reward is None else with_minus(f"{run.reward:.2f}"),
+            "Reward": "–" if run.reward is None else with_minus(reward_text(run.reward)),
         }
         for run in runs[:_MOST_UNDER_WAY]
     ]

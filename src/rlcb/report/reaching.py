@@ -12,6 +12,7 @@ from rlcb.analysis.text import number_text, sentence
 from rlcb.report.csv_text import csv_text
 from rlcb.report.document import Block, Cell, Text, make_table
 from rlcb.report.tables import Columns, group_table
+from rlcb.words import reward_text
 
 _FEW = 5  # runs of which each is named
 _LEVELS_BESIDE = 3  # in a table of text
@@ -69,7 +70,9 @@ def _threshold_table(one: ComparableSet) -> Block:
         "Steps": "steps_to_reward",
         "Time": "hours_to_reward",
     }
-    caption = f"Time to mean reward of {one.threshold:.2f} over 100 episodes; means only where all seeds reached it."
+    caption = (
+        f"Time to mean reward of {reward_text(one.threshold)} over 100 episodes; means only where all seeds reached it."
+    )
     return group_table(caption, one, columns)
 
 

@@ -4,12 +4,14 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from rlcb.analysis.metrics import METRIC
+from rlcb.analysis.metrics import METRIC, REWARD
 from rlcb.analysis.recipe_records import EQUAL_TIME, Recipe, RecipeRanking
 from rlcb.analysis.recipes import changes_text
 from rlcb.analysis.records import Comparison
-from rlcb.analysis.text import interval_text, with_minus
+from rlcb.analysis.statistics import width_of
+from rlcb.analysis.text import interval_text, number_text, with_minus
 from rlcb.report.document import Block, Cell, Section, Text, make_table
+from rlcb.words import with_deviation
 
 _RULE = (
     "Rule: the variant with the highest mean is picked. Difference: from the best variant, with Welch’s 95 % interval "
@@ -67,11 +69,11 @@ def recipe_lines(ranking: RecipeRanking) -> list[str]:
 
 def _columns(ranking: RecipeRanking, recipe: Recipe) -> dict[str, tuple[str, str]]:
     """By the title of each column the value of a recipe, and what follows it: an interval or a deviation."""
-    form = "z.3f" if ranking.normalized else "z.2f"
-    found = {"Mean": (f"{recipe.score:{form}}", ""), "Difference": ("best", ""), "Established": ("–", "")}
+    form = "z.3f" if ranking.normalized else REWARD
+    found = {"Mean": (number_text(recipe.score, form), ""), "Difference": ("best", ""), "Established": ("–", "")}
     if recipe is not ranking.pick:
         interval = interval_text(recipe.interval, form) if recipe.interval else "[n/a]"
-        found["Difference"] = (f"{recipe.difference:+{form}}", interval)
+        found["Difference"] = (number_text(recipe.difference, f"+{form}", width_of(recipe.interval)), interval)
         found["Established"] = ("yes" if recipe.established else "no", "")
     if ranking.normalized:
         found |= {game: _reward(recipe.rewards[game]) for game in ranking.games}
@@ -82,5 +84,4 @@ def _columns(ranking: RecipeRanking, recipe: Recipe) -> dict[str, tuple[str, str
 
 
 def _reward(values: tuple[float, ...]) -> tuple[str, str]:
-    spread = f"± {np.std(values, ddof=1):.2f}" if len(values) > 1 else ""
-    return f"{np.mean(values):z.2f}", spread
+    return with_deviation(float(np.mean(values)), float(np.std(values, ddof=1)) if len(values) > 1 else None)

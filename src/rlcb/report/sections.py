@@ -26,7 +26,7 @@ from rlcb.report.games import game_sections
 from rlcb.report.progress import Progress, progress_table
 from rlcb.report.reaching import reaching_blocks
 from rlcb.report.recipes import recipe_sections
-from rlcb.words import counted
+from rlcb.words import counted, reward_text
 
 _MOST_DRAWN = 16  # sets with pictures: as many as there are games
 _MOST_VERDICTS = 4
@@ -224,7 +224,7 @@ def _runs_table(comparison: Comparison, runs: Sequence[Run]) -> Table:
                 "Seed": "–" if run.seed is None else str(run.seed),
                 "Status": run.status,
                 "Steps": number_text(run.metrics.total_timesteps, ",.0f"),
-                "Final reward": with_minus(number_text(run.metrics.final_reward, ".2f")),
+                "Final reward": with_minus(reward_text(run.metrics.final_reward)),
                 "Episode length": number_text(run.metrics.final_episode_length, ",.0f"),
                 "Average FPS": number_text(run.metrics.average_fps, ",.0f"),
                 "Remarks": "; ".join(text for text in (run.reason, beside, disturbed_text(run), *run.problems) if text)

@@ -15,7 +15,7 @@ from rlcb.analysis.run_status import STATES, RunStatus
 from rlcb.analysis.status import Snapshot, SuiteStatus, look
 from rlcb.console import Screen, lost_output
 from rlcb.errors import UsageError
-from rlcb.words import counted, short_time
+from rlcb.words import counted, reward_text, short_time
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -158,7 +158,7 @@ def _cells(run: RunStatus) -> tuple[str, ...]:
         "" if run.fraction is None else f"{100 * run.fraction:.0f} %",
         _or_empty(run.eta_seconds),
         "" if run.fps is None else f"{run.fps:,.0f}",
-        "" if run.reward is None else f"{run.reward:.2f}",
+        "" if run.reward is None else reward_text(run.reward),
         _or_empty(run.checkpoint_age_seconds),
         _said(run),
     )
@@ -183,7 +183,8 @@ def _lines_below(snapshot: Snapshot) -> Iterator[str]:
 
 def _suite_line(suite: SuiteStatus) -> str:
     parts = [f"{suite.done} of {counted(suite.runs, 'run')} done"]
-    parts += [f"{count} {state}" for state in ("running", "waiting", "failed") if (count := getattr(suite, state))]
+    states = [state for state in STATES if state != "finished"]
+    parts += [f"{count} {state}" for state in states if (count := getattr(suite, state))]
     parts += [f"about {short_time(suite.eta_seconds)} left"] if suite.eta_seconds is not None else []
     parts += [suite.detail] if suite.detail else []
     return f"suite {suite.suite}: {suite.state}, {', '.join(parts)}"

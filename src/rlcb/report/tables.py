@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterator, Sequence
 
 from rlcb.analysis.best import no_winner_text, standing
 from rlcb.analysis.grouping import setting_text
-from rlcb.analysis.metrics import METRIC
+from rlcb.analysis.metrics import METRIC, REWARD
 from rlcb.analysis.records import ComparableSet, Comparison, Group, MachineTable, Pair
-from rlcb.analysis.statistics import Interval
+from rlcb.analysis.statistics import Interval, width_of
 from rlcb.analysis.text import (
     MEASURES,
     efficiency_text,
@@ -137,8 +137,8 @@ def machine_blocks(comparison: Comparison, table: MachineTable) -> Iterator[Bloc
 
 def _deviation_cell(group: Group, metric: str, more: str = "") -> Cell:
     """A mean with its standard deviation over seeds."""
-    text, deviation = with_minus(metric_text(group, metric)), group.metrics[metric].std
-    spread = "" if deviation is None else f"± {number_text(deviation, METRIC[metric].form)}"
+    text, found = with_minus(metric_text(group, metric)), group.metrics[metric]
+    spread = "" if found.std is None else f"± {number_text(found.std, METRIC[metric].form, found.width)}"
     parts = (spread, known_seeds(group, metric), speed_mark(group, metric), more)
     return Cell(text, "\n".join(part for part in parts if part))
 
@@ -221,7 +221,7 @@ def _pair_row(pair: Pair) -> Row:
     return {
         "Metric": METRIC[pair.metric].title,
         "First − second": f"{pair.first}\n− {pair.second}",
-        "Difference": with_minus(number_text(pair.difference, f"+{form}")),
+        "Difference": with_minus(number_text(pair.difference, f"+{form}", width_of(pair.interval))),
         "95 % interval": with_minus(interval_text(pair.interval, form).strip("[]")),
         "p": p_text(pair.p),
         "p (Holm)": p_text(pair.holm_p),
@@ -251,11 +251,11 @@ def _metric_cell(group: Group, metric: str) -> Cell:
     return Cell(found.text, "\n".join(part for part in parts if part))
 
 
-def _interval_cell(text: str, interval: Interval | None, form: str) -> Cell:
+def _interval_cell(text: str, interval: Interval | None, form: str, width: float | None = None) -> Cell:
     """A value with its interval; one that is n/a has none."""
     if text == "n/a":
         return Cell(text)
-    return Cell(with_minus(text), with_minus(interval_text(interval, form)) if interval else "[n/a]")
+    return Cell(with_minus(text), with_minus(interval_text(interval, form, width)) if interval else "[n/a]")
 
 
 def _seeds(group: Group) -> Cell:
@@ -265,7 +265,7 @@ def _seeds(group: Group) -> Cell:
 
 def _reward_iqm(group: Group) -> Cell:
     reward = group.metrics["final_reward"]
-    return _interval_cell(number_text(reward.iqm, ".2f"), reward.iqm_interval, ".2f")
+    return _interval_cell(number_text(reward.iqm, REWARD, reward.width), reward.iqm_interval, REWARD, reward.width)
 
 
 def _efficiency(group: Group) -> Cell:

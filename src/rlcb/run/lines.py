@@ -7,6 +7,7 @@ from typing import Any
 from rlcb.config.registry import ALGORITHMS
 from rlcb.config.schema import Config
 from rlcb.console import Console, clock
+from rlcb.words import reward_text, with_deviation
 
 
 class UpdateLines:
@@ -69,12 +70,12 @@ def timed_lines(metrics: Mapping[str, Any], hours: float) -> tuple[str, str]:
     return (
         f"[{metrics['time'] / 3600:.2f}h/{hours:.2f}h] Step: {metrics['step']:,} | Updates: {metrics['update']:,} | "
         f"FPS: {metrics['time/fps']:.0f} | Loss: {'n/a' if loss is None else format(loss, '.4f')}",
-        f"  Mean Reward (last 100): {'n/a' if mean is None else format(mean, '.2f')}",
+        f"  Mean Reward (last 100): {reward_text(mean)}",
     )
 
 
 def update_line(metrics: Mapping[str, Any]) -> str:
     """The line of one logged update."""
     mean, std = metrics["rollout/ep_reward_mean"], metrics["rollout/ep_reward_std"]
-    reward = "n/a" if mean is None else f"{mean:.2f} ± {std:.2f}"
+    reward = "n/a" if mean is None else " ".join(with_deviation(mean, std))
     return f"Update {metrics['update']} | Step {metrics['step']:,} | FPS: {metrics['time/fps']:.0f} | Reward: {reward}"

@@ -237,7 +237,7 @@ def _print_plan(output: Path, suite: Suite, stop: StopRequest, jobs: int | str |
 
 def _banner(work: Work) -> str:
     left = work.seconds_left(work.unfinished)
-    return filled("suite_banner.txt", work=work, clock=clock, time_left="" if left is None else clock(left))
+    return filled("suite_banner.txt", work=work, time_left="" if left is None else clock(left))
 
 
 def _do(work: Work, jobs: int | str | None, again: str) -> int:

@@ -14,7 +14,7 @@ from rlcb.suite.directory import Result, event, in_use, result_of, resumable, sa
 from rlcb.suite.machines import UnderWay
 from rlcb.suite.process import POLL_SECONDS
 from rlcb.suite.work import Work
-from rlcb.words import counted
+from rlcb.words import counted, reward_text
 
 _GONE_SECONDS = 60.0  # how long to wait for the end of a training whose suite was killed
 _LOG_LINES = 5  # of a run that failed
@@ -229,4 +229,4 @@ def _steps_of(run: SuiteRun) -> int:
 def _metrics_of(result: Result) -> str:
     fps = "FPS n/a" if result.fps is None else f"{result.fps:,.0f} FPS"
     mark = " (disturbed)" if result.disturbed else ""
-    return f"{fps}{mark}, reward " + ("n/a" if result.reward is None else f"{result.reward:.2f}")
+    return f"{fps}{mark}, reward {reward_text(result.reward)}"
