@@ -192,11 +192,19 @@ def configs_verb(argv: Sequence[str]) -> int:
 
 
 def doctor(argv: Sequence[str], prog: str = "rlcb doctor") -> int:
-    """Check the installation and print what was found."""
-    other.doctor_parser(prog).parse(argv)
-    from rlcb.doctor import examine
+    """Check the installation, or an environment, and print what was found."""
+    parser = other.doctor_parser(prog)
+    arguments = parser.parse(argv)
+    if arguments.env is None and arguments.imports:
+        parser.error(f"--import {arguments.imports[0]}: needs --env, the environment that the module registers")
+    from rlcb.doctor import examine, examine_environment
 
-    return answered(prog, examine, prints_result=True)
+    def work() -> int:
+        if arguments.env is None:
+            return examine()
+        return examine_environment(arguments.env, permit_named(vars(arguments)))
+
+    return answered(prog, work, prints_result=True)
 
 
 def completion_verb(argv: Sequence[str]) -> int:

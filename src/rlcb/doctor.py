@@ -2,12 +2,19 @@
 
 import importlib.util
 import os
+import shlex
 import shutil
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from rlcb.errors import ResourceError, UsageError
 from rlcb.words import counted
+
+if TYPE_CHECKING:
+    from rlcb.envs.base import EnvSpec
 
 PIP = "pip install -c constraints.txt -e '.[tensorboard]'"
 PACKAGES = {"torch": "torch", "procgen": "procgen-mirror", "gymnasium": "gymnasium", "numpy": "numpy",
@@ -30,6 +37,52 @@ def examine() -> int:
             return 6
     print("Everything that training needs is installed.")
     return 0
+
+
+def examine_environment(name: str, imports: Sequence[str]) -> int:
+    """Check an environment, print a line for each finding; 0 if training can work with it."""
+    try:
+        _packages()
+    except RuntimeError as error:
+        raise ResourceError(str(error)) from None
+    from rlcb.config.environment import EnvConfig
+    from rlcb.envs.base import EnvSpec
+    from rlcb.envs.check import check
+    from rlcb.envs.conformity import FAILURE, WARNING
+    from rlcb.envs.own_code import module_of
+
+    module = module_of(name)
+    short = name.partition(":")[2] if module else name
+    modules = dict.fromkeys([*imports, *([module] if module else [])])
+    code, warnings, network = 0, 0, ""
+    for found in check(EnvConfig(name=short), list(modules)):
+        if isinstance(found, EnvSpec):
+            network = _network(found)
+            warnings += bool(network)
+            continue
+        print(found, flush=True)
+        code, warnings = code or found.exit_code, warnings + (found.mark == WARNING)
+    if code:
+        print(f"Training in {short} would fail; correct what is marked {FAILURE}, then check again.")
+        return code
+    words = ["rlcb", "train", "ppo", "--env", name, *(word for one in imports for word in ("--import", one))]
+    also = f" ({counted(warnings, 'warning')})" if warnings else ""
+    print(f"Training in {short} can work{also}: {shlex.join(words)}{network} --total-timesteps 100000")
+    return 0
+
+
+def _network(spec: "EnvSpec") -> str:
+    """The flag for a network that fits these observations, where the default one does not; for the end of a command."""
+    if not spec.is_image:
+        return ""
+    from rlcb.networks import make_network
+
+    try:
+        make_network("auto", spec)
+    except UsageError:
+        print(f"! Network: pictures of {spec.observation_shape} are too small for the default; use --network impala")
+        return " --network impala"
+    return ""
 
 
 def _python() -> str:
