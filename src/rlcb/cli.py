@@ -114,8 +114,9 @@ def tune_verb(argv: Sequence[str]) -> int:
 
 def evaluate(argv: Sequence[str] | None = None, prog: str = "rlcb evaluate", universal: bool = True) -> int:
     """`rlcb evaluate` and the two scripts; `universal`: takes --algorithm."""
-    arguments = other.evaluate_parser(prog, universal).parse(argv)
-    permit_named(vars(arguments))
+    parser = other.evaluate_parser(prog, universal)
+    arguments = parser.parse(argv)
+    arguments.imports = _checked(parser, lambda: permit_named(vars(arguments)))
     from rlcb.evaluation.evaluate import ANSWER, Request
     from rlcb.evaluation.evaluate import evaluate as play_and_report
 
@@ -172,7 +173,8 @@ def compare_script(prog: str, argv: Sequence[str] | None = None) -> int:
 def benchmark_verb(argv: Sequence[str]) -> int:
     """`rlcb benchmark …`: a whole suite; the settings of a suite file are flags here, and so are config keys."""
     parser = training.benchmark_parser()
-    request = suite_request(parser.parse(argv))
+    arguments = parser.parse(argv)
+    request = _checked(parser, lambda: suite_request(arguments))
     from rlcb.suite.benchmark import ANSWER, benchmark
 
     return answered(
@@ -190,11 +192,19 @@ def configs_verb(argv: Sequence[str]) -> int:
 
 
 def doctor(argv: Sequence[str], prog: str = "rlcb doctor") -> int:
-    """Check the installation and print what was found."""
-    fix = other.doctor_parser(prog).parse(argv).fix
-    from rlcb.doctor import examine
+    """Check the installation, or an environment, and print what was found."""
+    parser = other.doctor_parser(prog)
+    arguments = parser.parse(argv)
+    if arguments.env is None and arguments.imports:
+        parser.error(f"--import {arguments.imports[0]}: needs --env, the environment that the module registers")
+    from rlcb.doctor import examine, examine_environment
 
-    return answered(prog, lambda: examine(fix), prints_result=True)
+    def work() -> int:
+        if arguments.env is None:
+            return examine(arguments.fix)
+        return examine_environment(arguments.env, permit_named(vars(arguments)))
+
+    return answered(prog, work, prints_result=True)
 
 
 def completion_verb(argv: Sequence[str]) -> int:

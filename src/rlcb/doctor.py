@@ -2,12 +2,19 @@
 
 import importlib.util
 import os
+import shlex
 import shutil
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from rlcb.words import counted
+from rlcb.errors import ResourceError, UsageError
+from rlcb.words import FAILURE, GOOD, WARNING, counted
+
+if TYPE_CHECKING:
+    from rlcb.envs.base import EnvSpec
 
 PIP = "pip install -c constraints.txt -e '.[tensorboard]'"
 PACKAGES = {"torch": "torch", "gymnasium": "gymnasium", "numpy": "numpy",
@@ -16,7 +23,6 @@ PACKAGES = {"torch": "torch", "gymnasium": "gymnasium", "numpy": "numpy",
 _SETUP = Path(__file__).resolve().parents[2] / "scripts" / "setup.sh"  # of a checkout
 FIX = "rlcb doctor --fix"
 _LOOK_SECONDS = 1.0  # that the use of the cores is measured for
-FINE, DOUBTFUL, MISSING = "✓", "!", "✗"  # what the line of a check begins with
 
 
 class Doubt(str):
@@ -34,12 +40,59 @@ def examine(fix: bool = False) -> int:
     for name, check in checks.items():
         try:
             found = check()
-            print(f"{DOUBTFUL if isinstance(found, Doubt) else FINE} {name}: {found}", flush=True)
+            print(f"{WARNING if isinstance(found, Doubt) else GOOD} {name}: {found}", flush=True)
         except Exception as error:  # a check may fail in any way; the next lines depend on it
-            print(f"{MISSING} {name}: {str(error).splitlines()[0] if str(error) else type(error).__name__}", flush=True)
+            print(f"{FAILURE} {name}: {str(error).splitlines()[0] if str(error) else type(error).__name__}", flush=True)
             return 6
     print("Everything that training needs is installed.")
     return 0
+
+
+def examine_environment(name: str, imports: Sequence[str]) -> int:
+    """Check an environment, print a line for each finding; 0 if training can work with it."""
+    try:
+        _packages()
+    except RuntimeError as error:
+        raise ResourceError(str(error)) from None
+    from rlcb.config.environment import EnvConfig
+    from rlcb.envs.base import EnvSpec
+    from rlcb.envs.check import check
+    from rlcb.envs.families import make_ready
+    from rlcb.envs.own_code import module_of
+
+    module = module_of(name)
+    short = name.partition(":")[2] if module else name
+    modules = dict.fromkeys([*imports, *([module] if module else [])])
+    make_ready(short)
+    code, warnings, network = 0, 0, ""
+    for found in check(EnvConfig(name=short), list(modules)):
+        if isinstance(found, EnvSpec):
+            network = _network(found)
+            warnings += bool(network)
+            continue
+        print(found, flush=True)
+        code, warnings = code or found.exit_code, warnings + (found.mark == WARNING)
+    if code:
+        print(f"Training in {short} would fail; correct what is marked {FAILURE}, then check again.")
+        return code
+    words = ["rlcb", "train", "ppo", "--env", name, *(word for one in imports for word in ("--import", one))]
+    also = f" ({counted(warnings, 'warning')})" if warnings else ""
+    print(f"Training in {short} can work{also}: {shlex.join(words)}{network} --total-timesteps 100000")
+    return 0
+
+
+def _network(spec: "EnvSpec") -> str:
+    """The flag for a network that fits these observations, where the default one does not; for the end of a command."""
+    if not spec.is_image:
+        return ""
+    from rlcb.networks import make_network
+
+    try:
+        make_network("auto", spec)
+    except UsageError:
+        print(f"! Network: pictures of {spec.observation_shape} are too small for the default; use --network impala")
+        return " --network impala"
+    return ""
 
 
 def _python() -> str:

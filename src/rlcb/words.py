@@ -2,6 +2,7 @@
 
 import math
 
+GOOD, WARNING, FAILURE = "✓", "!", "✗"  # what the line of a check begins with
 _UNITS = ((3600, "h"), (60, "min"), (1, "s"))
 _SMALLER = {"h": (60, "min"), "min": (1, "s")}
 _NOUNS = ((3600, "hour"), (60, "minute"))

@@ -6,10 +6,11 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 from helpers.cluster_runs import needs_ray
 from helpers.own_code import write_own_code
-from helpers.processes import Finished, python, run
+from helpers.processes import ROOT, Finished, python, run
 from rlcb.config.load import build_config
 from rlcb.envs.own_code import permit
 
@@ -90,6 +91,80 @@ def test_a_suite_is_continued_with_the_module_and_not_without(folder: Path) -> N
     summary = json.loads((runs[0] / "training_summary.json").read_text())
     assert (summary["status"], summary["total_timesteps"]) == ("finished", 512)
     assert (runs[1] / "training_summary.json").read_bytes() == before
+
+
+# RLCB_IMPORT
+
+
+def in_shell(folder: Path, modules: str, *words: str) -> Finished:
+    return python(*words, cwd=folder, env={"RLCB_IMPORT": modules})
+
+
+def test_modules_that_the_shell_names_need_no_flag(folder: Path) -> None:
+    """A parallel run, whose workers import them too, resumed and evaluated; limits, a suite, a script and a check."""
+    modules = "my_envs, my_networks,"
+    env, length = ("--env", "MyCart-v0", "--network", "my_networks:Wide"), ("--total-timesteps", "128")
+    division = ("--mode", "parallel", "--num-workers", "2", "--num-envs", "2", "--batch-size", "64")
+    suite = ("--games", "MyCart-v0", "--algorithms", "ppo", "--modes", "sequential", "--seeds", "1", *SMALL, *length,
+             "--num-envs", "4", "--eval-episodes", "2", "--output-dir", "suite")  # fmt: skip
+    for words in (
+        ("train", "ppo", *env, *division, *SMALL, *length, "--output-dir", "run"),
+        ("train", "--resume", "run", "--total-timesteps", "192"),
+        ("evaluate", "--checkpoint", "run", "--num-episodes", "2", "--num-threads", "1"),
+        ("limits", "ppo", *env, *SMALL, "--num-envs", "4", *SHORT),
+        ("benchmark", *suite),
+        ("benchmark", "--output-dir", "suite"),
+        ("doctor", "--env", "MyCart-v0"),
+    ):
+        done = in_shell(folder, modules, "-m", "rlcb", *words)
+        assert done.returncode == 0, done.stdout + done.stderr
+    config = yaml.safe_load((folder / "run" / "config.yaml").read_text())
+    assert config["env"]["imports"] == ["my_envs"]  # the network names its module itself
+    assert json.loads((folder / "run" / "training_summary.json").read_text())["total_timesteps"] == 192
+    script = in_shell(folder, modules, str(ROOT / "train_ppo_sequential.py"), *env[:2], "--dry-run")
+    assert script.returncode == 0, script.stderr
+
+
+def test_what_the_shell_names_is_permitted_and_nothing_else_is(folder: Path) -> None:
+    (folder / "trap.py").write_text("open('sprung', 'w').close()\n")
+    (folder / "own.yaml").write_text("env: {name: CartPole-v1, imports: [trap]}\n")
+    train = ("-m", "rlcb", "train", "ppo", "--config", "own.yaml", "--dry-run")
+    in_shell(folder, "my_envs", *train).assert_one_line_error(2, "own.yaml: env.imports", "--import trap")
+    assert not (folder / "sprung").exists()
+    assert in_shell(folder, "trap", *train).returncode == 0
+    assert (folder / "sprung").exists()
+
+
+def test_calls_from_python_take_what_the_shell_names(folder: Path) -> None:
+    (folder / "script.py").write_text(
+        "import rlcb\n"
+        "run = rlcb.train('ppo', env='MyCart-v0', n_steps=16, num_envs=4, num_threads=1, total_timesteps=64,\n"
+        "                 output_dir='run', quiet=True)\n"
+        "print(run.status, len(rlcb.evaluate(run, num_episodes=1, num_threads=1, quiet=True).results))\n"
+    )
+    done = run([sys.executable, "script.py"], cwd=folder, env={"RLCB_IMPORT": "my_envs"})
+    assert (done.returncode, done.stdout) == (0, "finished 1\n"), done.stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("train", "ppo", "--env", "CartPole-v1", "--dry-run"),
+        ("limits", "ppo"),
+        ("tune", "ppo"),
+        ("evaluate",),
+        ("benchmark", "--dry-run"),
+        ("doctor", "--env", "CartPole-v1"),
+    ],
+)
+def test_wrong_names_in_the_shell_are_one_line(words: tuple[str, ...], folder: Path) -> None:
+    done = in_shell(folder, "my_envs my_networks", "-m", "rlcb", *words)
+    done.assert_one_line_error(2, "RLCB_IMPORT: 'my_envs my_networks' is not a module name", "separated by commas")
+
+
+def test_a_module_that_the_shell_names_and_that_fails_is_named_with_it(folder: Path) -> None:
+    done = in_shell(folder, "nowhere", "-m", "rlcb", "train", "ppo", "--env", "CartPole-v1", "--dry-run")
+    done.assert_one_line_error(2, "RLCB_IMPORT nowhere: cannot be imported", "No module named")
 
 
 SCRIPT = """

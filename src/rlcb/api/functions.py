@@ -84,7 +84,7 @@ def evaluate(
     stop = CallerStop(ANSWER)
     with borrowed_process(quiet):
         arguments = evaluate_parser().take({"checkpoint": _place(checkpoint), **settings})
-        permit_named(vars(arguments))
+        arguments.imports = permit_named(vars(arguments))
         done = do(Request(**vars(arguments)), stop)
     if done.signal:
         kept = f"the episodes that had finished are in {done.file}" if done.results else "no episode had finished"

@@ -1,6 +1,7 @@
 """Flags for config keys: one for each, in the schema's groups, with its metavar, description and default."""
 
 import argparse
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -144,7 +145,8 @@ def overrides_of(
 
     keys = {*all_keys(), *ALIASES}
     given = {key: value for key, value in vars(arguments).items() if key in keys and value is not None}
-    permit_named(given)
+    if imports := permit_named(given):
+        given["imports"] = imports
     values = {key: parse_scalar(value) if isinstance(value, str) else value for key, value in given.items()}
     overrides = {key: (named(key), value) for key, value in values.items()}
     if "total_timesteps" in overrides:  # it replaces a duration given elsewhere
@@ -161,12 +163,21 @@ def overrides_of(
     return overrides
 
 
-def permit_named(given: Mapping[str, Any]) -> None:
-    """Permit the modules that a command line or a call names: as imports, and in `module:Env-v0` and `module:Class`."""
-    from rlcb.envs.own_code import module_of, permit
+def permit_named(given: Mapping[str, Any]) -> list[str]:
+    """Permit the modules that a command line or a call names, as imports, in `module:Env-v0` and in `module:Class`.
 
+    RLCB_IMPORT counts as further imports. Returns all that are named as imports.
+    """
+    from rlcb.envs.own_code import MODULE_NAME, SHELL, module_of, named_in_shell, permit
+
+    for word in named_in_shell():
+        if not re.fullmatch(MODULE_NAME, word):
+            valid = "names such as my_envs or package.module, separated by commas"
+            raise UsageError(f"{SHELL}: {word!r} is not a module name; valid: {valid}")
+    imports = list(dict.fromkeys([*(given.get("imports") or ()), *named_in_shell()]))
     names = [given.get("name"), given.get("env"), given.get("network"), *(given.get("games") or ())]
-    permit([*(given.get("imports") or ()), *(module for name in names if name and (module := module_of(name)))])
+    permit([*imports, *(module for name in names if name and (module := module_of(name)))])
+    return imports
 
 
 def _refuse_aliases(given: Iterable[str], algorithm: str | None, named: Callable[[str], str]) -> None:

@@ -31,7 +31,7 @@ def evaluate_parser(prog: str = "rlcb evaluate", universal: bool = True) -> Pars
         metavar="ENV",
         help="another environment with the same observation and action spaces; default the training environment",
     )
-    text = "your module that defines the environment or network of the run; may be repeated"
+    text = "your module that defines the environment or network of the run; may be repeated; RLCB_IMPORT names more"
     add("--import", dest="imports", action="append", default=[], metavar="MODULE", help=text)
     levels = ("train", "unseen", "both")
     add("--levels", choices=levels, default="train", help="Procgen: training levels, unseen levels, or both")
@@ -161,6 +161,11 @@ def doctor_parser(prog: str = "rlcb doctor") -> Parser:
     parser = Parser(prog, summary_of("doctor", prog))
     text = "also fetch Procgen's engine if it is not on this machine"
     parser.add_argument_group("repair").add_argument("--fix", action="store_true", help=text)
+    parser.usage = f"{prog} [--fix] [--env ENV [--import MODULE]]"
+    add = parser.add_argument_group("environment").add_argument
+    add("--env", metavar="ENV", help="check this environment instead: a game, a Gymnasium id or MODULE:ID")
+    text = "your module that registers the environment; may be repeated; RLCB_IMPORT names more"
+    add("--import", dest="imports", action="append", default=[], metavar="MODULE", help=text)
     return parser
 
 

@@ -48,7 +48,9 @@ VERBS = {
         "inspect", "import runs of Stable-Baselines3, CleanRL, RLlib or any TensorBoard log for comparison",
         "rlcb import sb3_logs --game CartPole-v1",
     ),
-    "doctor": Verb("setup", "check the installation and say how to install what is missing", "rlcb doctor"),
+    "doctor": Verb(
+        "setup", "check the installation, or with --env an environment, and say what to do about it", "rlcb doctor"
+    ),
     "completion": Verb(
         "setup", "print a shell completion script for bash, zsh or fish", 'eval "$(rlcb completion bash)"'
     ),

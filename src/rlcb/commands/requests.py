@@ -56,7 +56,8 @@ def suite_request(arguments: argparse.Namespace, named: Callable[[str], str] = f
     from rlcb.config.yaml_file import parse_scalar
 
     given = {key: value for key, value in vars(arguments).items() if value is not None}
-    permit_named(given)
+    if imports := permit_named(given):
+        given["imports"] = imports
     places = {"output": given.pop("output_dir"), "file": given.pop("suite", None), "dry_run": given.pop("dry_run")}
     how = {"jobs": given.pop("jobs", None), "repeat_disturbed": given.pop("repeat_disturbed")}
 

@@ -20,7 +20,7 @@ class EnvConfig(Section):
         metavar="ENV",
     )
     imports: list[Annotated[str, Field(pattern=f"^{MODULE_NAME}$")]] = setting(
-        [], "your module to import in every process; may be repeated", metavar="MODULE"
+        [], "your module to import in every process; may be repeated; RLCB_IMPORT names more", metavar="MODULE"
     )
     num_envs: _Int = setting(32, "number of parallel environments", ge=1, le=16384)
     seed: _Int = setting(42, "random seed", ge=0, le=2**31 - 1)

@@ -66,7 +66,7 @@ class GymnasiumEnv:
         for index, env in enumerate(self._envs):
             action = actions[index].copy() if self.spec.continuous else int(actions[index])
             self._actions[index].append(action)
-            raw, rewards[index], terminated, truncated, _ = env.step(self._raw_action(action))
+            raw, rewards[index], terminated, truncated, _ = env.step(raw_action(self._action_space, action))
             observation = self._flat(raw)
             if terminated or truncated:
                 dones[index] = True
@@ -96,7 +96,7 @@ class GymnasiumEnv:
             actions = _read_actions(fields["actions"], self.spec)
             try:
                 for action in actions:
-                    raw, _, terminated, truncated, _ = self._envs[index].step(self._raw_action(action))
+                    raw, _, terminated, truncated, _ = self._envs[index].step(raw_action(self._action_space, action))
                     self._observations[index] = self._flat(raw)
                     self._actions[index].append(action)
                     if terminated or truncated:  # it does not repeat itself: its caller sees another observation
@@ -143,14 +143,6 @@ class GymnasiumEnv:
         seed = np.random.SeedSequence([*self._identity[index], self._episode[index]]).generate_state(1)[0]
         return self._flat(self._envs[index].reset(seed=int(seed))[0])
 
-    def _raw_action(self, action: Any) -> Any:
-        """An action as the environment takes it: discrete ones in its own numbers, others clipped to its bounds."""
-        space = self._action_space
-        if isinstance(space, gymnasium.spaces.Box):
-            return np.clip(action.reshape(space.shape), space.low, space.high).astype(space.dtype)
-        assert isinstance(space, gymnasium.spaces.Discrete)
-        return action + int(space.start)
-
     def _saved_actions(self, actions: list[Any]) -> list[int] | str:
         """Actions as a state holds them: numbers, or the bytes of all float32 in base64."""
         if not self.spec.continuous:
@@ -185,6 +177,14 @@ def spec_of_spaces(name: str, observations: gymnasium.Space[Any], actions: gymna
     if isinstance(actions, gymnasium.spaces.Discrete):
         return EnvSpec(shape, dtype, int(actions.n))
     return EnvSpec(shape, dtype, math.prod(actions.shape or ()), continuous=True)
+
+
+def raw_action(space: gymnasium.Space[Any], action: Any) -> Any:
+    """An action as the environment takes it: discrete ones in its own numbers, others clipped to its bounds."""
+    if isinstance(space, gymnasium.spaces.Box):
+        return np.clip(action.reshape(space.shape), space.low, space.high).astype(space.dtype)
+    assert isinstance(space, gymnasium.spaces.Discrete)
+    return action + int(space.start)
 
 
 def trial(settings: EnvSettings) -> tuple[EnvSpec, bool]:

@@ -17,6 +17,7 @@ from types import FrameType, ModuleType, TracebackType
 
 from rlcb.errors import NotPermitted, UsageError
 
+SHELL = "RLCB_IMPORT"  # environment variable: modules that every command takes as if --import named them
 FOLDER = "RLCB_MODULE_FOLDER"  # environment variable: where modules are looked for first, in every process of a run
 MODULE_NAME = r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*"
 _permitted: set[str] = set()
@@ -32,6 +33,11 @@ def permit(modules: Iterable[str], folder: str | None = None) -> None:
     if folder or FOLDER not in os.environ:
         with contextlib.suppress(FileNotFoundError):  # a directory that was removed
             os.environ[FOLDER] = folder or os.getcwd()
+
+
+def named_in_shell() -> list[str]:
+    """The modules in the user's environment variable RLCB_IMPORT, which separates them by commas."""
+    return [word.strip() for word in os.environ.get(SHELL, "").split(",") if word.strip()]
 
 
 def permitted_flags() -> str:
@@ -60,7 +66,8 @@ def load(module: str) -> ModuleType:
     try:
         return import_module(module)
     except (Exception, SystemExit) as error:  # somebody else's code may raise anything
-        raise UsageError(f"--import {module}: cannot be imported: {_reason(error, module)}") from None
+        flag = SHELL if module in named_in_shell() else "--import"
+        raise UsageError(f"{flag} {module}: cannot be imported: {_reason(error, module)}") from None
 
 
 def import_named(modules: Iterable[str], network: str) -> None:
@@ -107,8 +114,13 @@ def _is_users(frame: FrameType) -> bool:
         return False
     if any(name == module or name.startswith(f"{module}.") for module in _permitted):
         return True
-    library = any(file.is_relative_to(sysconfig.get_path(kind)) for kind in ("stdlib", "platstdlib"))
-    return not library and not {"site-packages", "dist-packages"}.intersection(file.parts)
+    return not is_library(file)
+
+
+def is_library(file: Path) -> bool:
+    """Whether a file belongs to Python or to an installed package."""
+    python = any(file.is_relative_to(sysconfig.get_path(kind)) for kind in ("stdlib", "platstdlib"))
+    return python or bool({"site-packages", "dist-packages"}.intersection(file.parts))
 
 
 def is_ours(frame: FrameType) -> bool:

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from itertools import accumulate, pairwise
 from types import SimpleNamespace
-from typing import get_type_hints
+from typing import Any, get_type_hints
 
 from rlcb.envs.base import EnvSettings, EnvSpec
 
@@ -18,9 +18,7 @@ _SECONDS = 300.0  # importing a game on a crowded machine takes long
 def problem(settings: EnvSettings, spec: EnvSpec, states: list[bytes]) -> str | None:
     """What is wrong with saved states; None: nothing."""
     del spec
-    names = (*get_type_hints(EnvSettings), "distribution_mode")
-    known = {name: getattr(settings, name) for name in names}
-    head = json.dumps({"settings": known, "lengths": [len(state) for state in states]}).encode()
+    head = json.dumps({"settings": plain(settings), "lengths": [len(state) for state in states]}).encode()
     try:
         done = subprocess.run(
             [sys.executable, "-m", "rlcb.envs.state_trial"], input=b"\n".join((head, b"".join(states))),
@@ -32,6 +30,11 @@ def problem(settings: EnvSettings, spec: EnvSpec, states: list[bytes]) -> str | 
         return None
     reason = done.stdout.decode(errors="replace").strip().splitlines()[-1:]
     return f"envs are not states of {settings.name}: {''.join(reason) or 'the game crashes'}"
+
+
+def plain(settings: EnvSettings) -> dict[str, Any]:
+    """The settings by their names, for another process."""
+    return {name: getattr(settings, name) for name in (*get_type_hints(EnvSettings), "distribution_mode")}
 
 
 def main() -> None:
