@@ -172,7 +172,8 @@ def compare_script(prog: str, argv: Sequence[str] | None = None) -> int:
 def benchmark_verb(argv: Sequence[str]) -> int:
     """`rlcb benchmark …`: a whole suite; the settings of a suite file are flags here, and so are config keys."""
     parser = training.benchmark_parser()
-    request = suite_request(parser.parse(argv))
+    arguments = parser.parse(argv)
+    request = _checked(parser, lambda: suite_request(arguments))
     from rlcb.suite.benchmark import ANSWER, benchmark
 
     return answered(

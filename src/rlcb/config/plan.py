@@ -151,8 +151,8 @@ def refuse_crowd(config: Config) -> None:
         if isinstance(count, int) and count > most and not parallel.oversubscribe:
             valid = f"1 to {most}" + ("" if noun == "learner" else " or auto")
             raise UsageError(
-                f"--num-{noun}s: {counted(count, noun)} on {counted(cores, 'usable core')} "
-                f"would mostly wait for each other; valid here: {valid}; to start them nevertheless, add --oversubscribe"
+                f"--num-{noun}s: {counted(count, noun)} on {counted(cores, 'usable core')} would mostly wait for "
+                f"each other; valid here: {valid}; to start them nevertheless, add --oversubscribe"
             )
 
 
