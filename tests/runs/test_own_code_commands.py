@@ -9,7 +9,7 @@ import pytest
 
 from helpers.cluster_runs import needs_ray
 from helpers.own_code import write_own_code
-from helpers.processes import Finished, python, run
+from helpers.processes import ROOT, Finished, python, run
 from rlcb.config.load import build_config
 from rlcb.envs.own_code import permit
 
@@ -25,6 +25,35 @@ def folder(tmp_path: Path) -> Path:
 
 def rlcb(folder: Path, *arguments: str) -> Finished:
     return python("-m", "rlcb", *arguments, cwd=folder)
+
+
+def test_an_own_environment_needs_a_training_length(folder: Path) -> None:
+    said = "environment MyCart-v0 is your own, so no training length suits it by default; give "
+    flags = "--total-timesteps N or --duration HOURS"
+    (folder / "no_length.yaml").write_text("base: ppo_sequential\nenv: {name: MyCart-v0, imports: [my_envs]}\n")
+    (folder / "length.yaml").write_text("base: no_length.yaml\ntraining: {total_timesteps: 8192}\n")
+    for words in (
+        ("ppo", "--env", "my_envs:MyCart-v0"),
+        ("a3c", "--env", "MyCart-v0", "--import", "my_envs", "--dry-run"),
+        ("ppo", "--env", "my_envs:MyCart-v0", "--config", "ppo_paper"),
+        ("ppo", "--config", "no_length.yaml", "--import", "my_envs"),
+        ("ppo", "--env", "my_envs:MyCart-v0", "--resume", "auto"),
+    ):
+        rlcb(folder, "train", *words).assert_one_line_error(2, said + flags)
+    script = python(str(ROOT / "train_ppo_sequential.py"), "--env", "my_envs:MyCart-v0", cwd=folder)
+    script.assert_one_line_error(2, said + flags)
+    assert not (folder / "benchmarks").exists()
+    call = "import rlcb\ntry:\n    rlcb.train('ppo', env='my_envs:MyCart-v0')\nexcept rlcb.UsageError as error:\n"
+    assert python("-c", f"{call}    print(error)", cwd=folder).stdout == f"{said}total_timesteps or duration\n"
+    for words in (
+        ("ppo", "--config", "length.yaml", "--import", "my_envs"),
+        ("ppo", "--env", "my_envs:MyCart-v0", "--duration", "90s"),
+        ("ppo", "--env", "CartPole-v1"),  # for these there is a default
+        ("ppo", "--env", "CartPole-v1", "--network", "my_networks:Wide"),
+        ("ppo", "--env", "coinrun", "--import", "my_envs"),
+    ):
+        done = rlcb(folder, "train", *words, "--dry-run")
+        assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize(

@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from rlcb.config.division import Given
-from rlcb.config.load import build_config, default_output
+from rlcb.config.load import build_config, default_output, gives_length
 from rlcb.config.named import default_file, note_unused
 from rlcb.config.registry import ALGORITHMS, CLUSTER_KEYS, RESUMABLE_KEYS
 from rlcb.config.schema import Config, ParallelConfig, fields
 from rlcb.console import note, say
+from rlcb.envs.registered import is_own
 from rlcb.errors import CheckpointUnusable, UsageError
 from rlcb.run.directory import checkpoints_of, read_run, refuse_locked
 from rlcb.run.ending import ending_of, resume_flag
@@ -64,7 +65,19 @@ def requested_config(request: Request) -> tuple[Config, str]:
             changes.setdefault(key, ("--output-dir", None))
     config = new_config(algorithm, mode, request.config_file, changes)
     refuse_workers(mode, request.overrides)
+    _refuse_no_length(request, config)
     return config, mode
+
+
+def _refuse_no_length(request: Request, config: Config) -> None:
+    """Refuse to train an environment of the user's own for a length that was chosen for games."""
+    given = any(request.overrides.get(key, ("", None))[1] is not None for key in ("total_timesteps", "duration_hours"))
+    if given or (request.config_file and gives_length(request.config_file)) or not is_own(config.env.name):
+        return
+    how = "total_timesteps or duration" if request.from_python else "--total-timesteps N or --duration HOURS"
+    raise UsageError(
+        f"environment {config.env.name} is your own, so no training length suits it by default; give {how}"
+    )
 
 
 def settings_file(request: Request, algorithm: str, mode: str) -> Path | None:
