@@ -19,6 +19,7 @@ from rlcb.errors import NotPermitted, UsageError
 
 FOLDER = "RLCB_MODULE_FOLDER"  # environment variable: where modules are looked for first, in every process of a run
 MODULE_NAME = r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*"
+_WITH_DEFAULTS = ("gymnasium", "ale_py", "shimmy")  # packages whose environments are not the user's own
 _permitted: set[str] = set()
 
 
@@ -43,6 +44,16 @@ def module_of(name: str) -> str | None:
     """The module in `module:Name`, as an environment or a network may be given; None where there is none."""
     module, colon, _ = name.partition(":")
     return module if colon and module != "procgen" else None
+
+
+def is_own_id(name: str) -> bool:
+    """Whether a Gymnasium id is registered by code that is neither this program's nor Gymnasium's."""
+    import gymnasium
+
+    found = gymnasium.registry.get(name)
+    entry = found.entry_point if found else None
+    module = entry if isinstance(entry, str) else getattr(entry, "__module__", "")
+    return found is not None and module.split(".")[0] not in _WITH_DEFAULTS
 
 
 def load(module: str) -> ModuleType:

@@ -9,7 +9,6 @@ from rlcb.envs.own_code import load_all
 from rlcb.errors import UsageError
 
 _MODULE = "rlcb.envs.registered"
-_SHIPPED = ("gymnasium", "ale_py")  # the packages whose environments the configurations are for
 _UNKNOWN, _FAILED = 3, 4  # exit codes
 _known: set[tuple[str, ...]] = set()
 
@@ -34,19 +33,6 @@ def unknown_in_worker(name: str) -> str:
         f"environment {name}: is not known to worker processes, which do not run your program; move its class and its "
         'registration to a module, such as my_envs.py, and pass imports=["my_envs"] (--import my_envs)'
     )
-
-
-def is_own(name: str) -> bool:
-    """Whether an environment is neither this program's nor one of Gymnasium's: no default was made for it."""
-    family, short = find(name)
-    if family.games:
-        return False
-    import gymnasium
-
-    found = gymnasium.registry.get(short)
-    entry = found.entry_point if found else None
-    module = entry if isinstance(entry, str) else getattr(entry, "__module__", "")
-    return found is not None and module.split(".")[0] not in _SHIPPED
 
 
 def main() -> int:

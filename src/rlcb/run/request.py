@@ -12,7 +12,8 @@ from rlcb.config.named import default_file, note_unused
 from rlcb.config.registry import ALGORITHMS, CLUSTER_KEYS, RESUMABLE_KEYS
 from rlcb.config.schema import Config, ParallelConfig, fields
 from rlcb.console import note, say
-from rlcb.envs.registered import is_own
+from rlcb.envs.families import find
+from rlcb.envs.own_code import is_own_id
 from rlcb.errors import CheckpointUnusable, UsageError
 from rlcb.run.directory import checkpoints_of, read_run, refuse_locked
 from rlcb.run.ending import ending_of, resume_flag
@@ -72,12 +73,11 @@ def requested_config(request: Request) -> tuple[Config, str]:
 def _refuse_no_length(request: Request, config: Config) -> None:
     """Refuse to train an environment of the user's own for a length that was chosen for games."""
     given = any(request.overrides.get(key, ("", None))[1] is not None for key in ("total_timesteps", "duration_hours"))
-    if given or (request.config_file and gives_length(request.config_file)) or not is_own(config.env.name):
+    family, name = find(config.env.name)
+    if given or (request.config_file and gives_length(request.config_file)) or family.games or not is_own_id(name):
         return
     how = "total_timesteps or duration" if request.from_python else "--total-timesteps N or --duration HOURS"
-    raise UsageError(
-        f"environment {config.env.name} is your own, so no training length suits it by default; give {how}"
-    )
+    raise UsageError(f"environment {name} is your own, so no training length suits it by default; give {how}")
 
 
 def settings_file(request: Request, algorithm: str, mode: str) -> Path | None:
