@@ -153,3 +153,34 @@ def test_what_a_script_registers_itself_is_refused_before_workers_start(folder: 
     assert (first, second) == ("finished", "finished")
     assert not (folder / "run").exists()
     assert not (folder / "suite").exists()
+
+
+PERMITTED = """
+import pathlib, rlcb
+from rlcb.config.load import build_config
+from rlcb.envs.own_code import permitted_flags
+small = {"n_steps": 16, "batch_size": 64, "num_envs": 4, "num_threads": 1, "quiet": True}
+def nested(metrics):
+    try:
+        rlcb.evaluate("nowhere", quiet=True)
+    except rlcb.RlcbError:
+        print("within", permitted_flags())
+run = rlcb.train("ppo", env="my_envs:MyCart-v0", total_timesteps=64, output_dir="run", on_update=nested, **small)
+print("after", permitted_flags())
+try:
+    build_config(pathlib.Path("run/config.yaml"), {})
+except rlcb.UsageError as error:
+    print(error)
+print(rlcb.evaluate(run, imports=["my_envs"], num_episodes=2, num_threads=1, quiet=True).results[0].episodes)
+print("after", permitted_flags())
+"""
+
+
+def test_what_a_call_permits_ends_with_the_call(folder: Path) -> None:
+    """Also one within another, which leaves that one's permissions as they were."""
+    (folder / "script.py").write_text(PERMITTED)
+    done = run([sys.executable, "script.py"], cwd=folder)
+    assert done.returncode == 0, done.stderr
+    within, after, refused, episodes, again = done.stdout.splitlines()
+    assert (within, after.strip(), episodes, again.strip()) == ("within  --import my_envs", "after", "2", "after")
+    assert refused.startswith("run/config.yaml: env.imports names the module my_envs, which is not imported")

@@ -10,7 +10,7 @@ import re
 import sys
 import sysconfig
 import traceback
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from importlib import import_module
 from pathlib import Path
 from types import FrameType, ModuleType, TracebackType
@@ -33,6 +33,17 @@ def permit(modules: Iterable[str], folder: str | None = None) -> None:
     if folder or FOLDER not in os.environ:
         with contextlib.suppress(FileNotFoundError):  # a directory that was removed
             os.environ[FOLDER] = folder or os.getcwd()
+
+
+@contextlib.contextmanager
+def permitted_meanwhile() -> Iterator[None]:
+    """What is permitted from here on is so until the end of the block; afterwards it is what it was before."""
+    before = set(_permitted)
+    try:
+        yield
+    finally:
+        _permitted.clear()
+        _permitted.update(before)
 
 
 def permitted_flags() -> str:
