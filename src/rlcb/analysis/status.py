@@ -13,6 +13,7 @@ from rlcb.analysis.run_status import RunStatus, run_status
 from rlcb.analysis.suites import Suite, SuiteRun, is_suite, read_suite
 from rlcb.analysis.untrusted import plain
 from rlcb.errors import UsageError
+from rlcb.words import typed
 
 
 @dataclass(frozen=True)
@@ -126,7 +127,7 @@ def _suite_status(name: str, suite: Suite, runs: list[RunStatus]) -> SuiteStatus
     detail = "evaluating runs and writing the report" if alive and not waiting and not running else ""
     if not alive and done < len(runs):
         output = shlex.quote(plain(str(suite.path)))
-        detail = f"resume with: rlcb benchmark --output-dir {output}{suite.import_flags}"
+        detail = f"resume with: {typed(f'rlcb benchmark --output-dir {output}{suite.import_flags}')}"
     return SuiteStatus(name, suite.state, len(runs), done, running, waiting, failed, eta, detail)
 
 

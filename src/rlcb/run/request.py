@@ -17,7 +17,7 @@ from rlcb.envs.own_code import is_own_id
 from rlcb.errors import CheckpointUnusable, UsageError
 from rlcb.run.directory import checkpoints_of, read_run, refuse_locked
 from rlcb.run.ending import ending_of, resume_flag
-from rlcb.words import counted, span_text
+from rlcb.words import counted, span_text, typed
 
 # Keys whose null is replaced by a number when a run begins.
 _DECIDED_KEYS = ("num_envs_per_worker", "num_learners", "num_slots", "num_threads")
@@ -98,7 +98,9 @@ def refuse_missing_mode(algorithm: str, mode: str) -> None:
     entry = ALGORITHMS[algorithm]
     if mode not in entry.modes:
         instead = entry.instead.get(mode)
-        hint = f"; its {mode} form is {instead.upper()}: rlcb train {instead} --mode {mode}" if instead else ""
+        hint = (
+            f"; its {mode} form is {instead.upper()}: {typed(f'rlcb train {instead} --mode {mode}')}" if instead else ""
+        )
         raise UsageError(f"--mode {mode}: {algorithm} only has {' and '.join(entry.modes)} mode{hint}")
 
 
@@ -124,7 +126,7 @@ def _resumed_config(request: Request, path: Path) -> tuple[Config, str]:
     if request.algorithm not in (None, config.algorithm):
         raise UsageError(
             f"{resume_flag(path)}: contains a run of {config.algorithm}, not of {request.algorithm}; "
-            f"resume with: rlcb train {resume_flag(path)}"
+            f"resume with: {typed(f'rlcb train {resume_flag(path)}')}"
         )
     mode = request.mode or before
     refuse_missing_mode(config.algorithm, mode)
