@@ -4,6 +4,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -14,6 +15,8 @@ from rlcb.envs import engine
 
 # Test processes share the cores with each other and with what they start. Read when torch is loaded.
 os.environ.update(OMP_NUM_THREADS="1", OMP_WAIT_POLICY="passive")
+# As in a shell whose virtual environment is active: messages then name commands as the documents do.
+os.environ["PATH"] = os.pathsep.join((os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath)))
 # Under `nohup` hang-ups are ignored, in all that tests start too; some of them hang up.
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 

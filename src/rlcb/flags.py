@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 from rlcb.console import limit_waiting, lost_output, protect_output
 from rlcb.errors import GpuFailed, ResourceError, RlcbError, UsageError
 from rlcb.signals import StopRequest
+from rlcb.words import typed
 
 _FLAG_NAMES = {"name": "--env", "imports": "--import", "duration_hours": "--duration"}
 _ENVIRONMENT_FLAGS = {"env", "games", "game"}  # what different commands call the environments
@@ -63,7 +64,7 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Print one line and exit with 2."""
         see = " See" if message.endswith("?") else "; see"
-        self.exit(2, f"{self.prog}: error: {message}{see} {self.prog} --help\n")
+        self.exit(2, f"{self.prog}: error: {message}{see} {typed(f'{self.prog} --help')}\n")
 
     def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
         """End the program, with a message or after the help."""

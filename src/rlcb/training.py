@@ -37,6 +37,7 @@ from rlcb.run.own_failures import TRACEBACK, write_traceback
 from rlcb.run.request import Request, decide_resume, requested_config, settings_file
 from rlcb.run.space import check_space, checkpoint_bytes
 from rlcb.signals import StopRequest
+from rlcb.words import typed
 
 if TYPE_CHECKING:  # it imports torch and Ray
     from rlcb.cluster.ray_pool import RayPool
@@ -165,7 +166,7 @@ def _gpu_command(algorithm: str) -> str:
     """How the algorithm would be trained on a GPU, for the end of a line; empty where it has no such mode."""
     if "sequential" not in ALGORITHMS[algorithm].modes:
         return ""
-    return f"; to use the GPU: rlcb train {algorithm} --mode sequential --device cuda"
+    return f"; to use the GPU: {typed(f'rlcb train {algorithm} --mode sequential --device cuda')}"
 
 
 def with_device(config: Config, mode: str) -> Config:
@@ -277,8 +278,7 @@ def _reported(request: Request, stop: StopRequest) -> Callable[[Metrics], None] 
 
 
 def _resume_command(request: Request, run: RunDirectory) -> str:
-    command = request.prog if request.prog.startswith("rlcb") else f"python {request.prog}"
-    return f"{command} {resume_flag(run.path)}{permitted_flags()}"
+    return typed(f"{request.prog} {resume_flag(run.path)}{permitted_flags()}")
 
 
 def _how_to_go_on(request: Request, run: RunDirectory) -> str:

@@ -1,6 +1,10 @@
-"""Numbers in sentences: counts with nouns, times in units that fit them, rewards with the digits that they need."""
+"""Numbers in sentences: counts, times in units that fit, rewards with the digits that they need; commands as typed."""
 
 import math
+import os
+import shlex
+import shutil
+import sys
 
 GOOD, WARNING, FAILURE = "✓", "!", "✗"  # what the line of a check begins with
 _UNITS = ((3600, "h"), (60, "min"), (1, "s"))
@@ -97,3 +101,33 @@ def short_time(seconds: float) -> str:
 def few_hours(hours: float | None) -> str:
     """A better unit for less than an hour, to follow it in a documented line: ' (30 s)'; empty for others."""
     return f" ({span_text(3600 * hours)})" if hours is not None and hours < 1 else ""
+
+
+def typed(command: str) -> str:
+    """A command of this program, `rlcb …` or `script.py …`, so that it works in the shell that it is printed in."""
+    name, _, rest = command.partition(" ")
+    return f"{_program() if name == 'rlcb' else f'{_python()} {name}'} {rest}".rstrip()
+
+
+def _program() -> str:
+    """`rlcb` where the shell finds this program by that name, otherwise where it is."""
+    beside = os.path.join(os.path.dirname(sys.executable), "rlcb")  # as a virtual environment has it
+    mine = next((one for one in (beside, sys.argv[0]) if os.path.basename(one) == "rlcb" and os.path.isfile(one)), None)
+    found = shutil.which("rlcb")
+    if mine is None:
+        return f"{_place(sys.executable)} -m rlcb"
+    return "rlcb" if found and os.path.samefile(found, mine) else _place(mine)
+
+
+def _python() -> str:
+    """`python` where the shell has one, as the scripts find their packages with any; otherwise this one."""
+    return "python" if shutil.which("python") else _place(sys.executable)
+
+
+def _place(file: str) -> str:
+    """A program's path for a shell, relative where it lies below the current folder."""
+    try:
+        below = os.path.relpath(file)
+    except OSError:  # the folder was removed
+        below = os.pardir
+    return shlex.quote(file if below.startswith(os.pardir) else below)

@@ -95,6 +95,7 @@ def test_a_suite_repeats_what_was_disturbed_and_nothing_else(tmp_path: Path, mon
         f"1 run was disturbed by other programs; repeat on a quiet machine: rlcb benchmark --output-dir {output}"
         in (again.stdout)
     )
+    assert again.stdout.splitlines()[-1] == f"Report: {output / 'report' / 'report.html'}"
     assert "(disturbed), reward" in again.stdout
     plan = rlcb("benchmark", "--output-dir", output, "--repeat-disturbed", "--dry-run")
     assert "ppo sequential CartPole-v1 seed 1: would be repeated (was disturbed)" in plan.stdout

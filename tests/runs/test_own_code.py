@@ -152,7 +152,8 @@ def test_environments_that_do_not_fit_are_refused_before_the_run(folder: Path) -
     (folder / "odd.py").write_text(ENVIRONMENT)
     for name, words in {"Space": "no fixed size", "Reset": "no level 7", "Step": "no wheel 5"}.items():
         for more in ((), ("--dry-run",)):
-            refused = rlcb(folder, "train", "ppo", "--env", f"odd:Odd{name}-v0", *SMALL, "--output-dir", "run", *more)
+            length = ("--total-timesteps", "8192", "--output-dir", "run")
+            refused = rlcb(folder, "train", "ppo", "--env", f"odd:Odd{name}-v0", *SMALL, *length, *more)
             refused.assert_one_line_error(2, f"environment Odd{name}-v0", words)
     assert not (folder / "run").exists()
 

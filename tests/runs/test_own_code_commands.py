@@ -28,6 +28,35 @@ def rlcb(folder: Path, *arguments: str) -> Finished:
     return python("-m", "rlcb", *arguments, cwd=folder)
 
 
+def test_an_own_environment_needs_a_training_length(folder: Path) -> None:
+    said = "environment MyCart-v0 is your own, so no training length suits it by default; give "
+    flags = "--total-timesteps N or --duration HOURS"
+    (folder / "no_length.yaml").write_text("base: ppo_sequential\nenv: {name: MyCart-v0, imports: [my_envs]}\n")
+    (folder / "length.yaml").write_text("base: no_length.yaml\ntraining: {total_timesteps: 8192}\n")
+    for words in (
+        ("ppo", "--env", "my_envs:MyCart-v0"),
+        ("a3c", "--env", "MyCart-v0", "--import", "my_envs", "--dry-run"),
+        ("ppo", "--env", "my_envs:MyCart-v0", "--config", "ppo_paper"),
+        ("ppo", "--config", "no_length.yaml", "--import", "my_envs"),
+        ("ppo", "--env", "my_envs:MyCart-v0", "--resume", "auto"),
+    ):
+        rlcb(folder, "train", *words).assert_one_line_error(2, said + flags)
+    script = python(str(ROOT / "train_ppo_sequential.py"), "--env", "my_envs:MyCart-v0", cwd=folder)
+    script.assert_one_line_error(2, said + flags)
+    assert not (folder / "benchmarks").exists()
+    call = "import rlcb\ntry:\n    rlcb.train('ppo', env='my_envs:MyCart-v0')\nexcept rlcb.UsageError as error:\n"
+    assert python("-c", f"{call}    print(error)", cwd=folder).stdout == f"{said}total_timesteps or duration\n"
+    for words in (
+        ("ppo", "--config", "length.yaml", "--import", "my_envs"),
+        ("ppo", "--env", "my_envs:MyCart-v0", "--duration", "90s"),
+        ("ppo", "--env", "CartPole-v1"),  # for these there is a default
+        ("ppo", "--env", "CartPole-v1", "--network", "my_networks:Wide"),
+        ("ppo", "--env", "coinrun", "--import", "my_envs"),
+    ):
+        done = rlcb(folder, "train", *words, "--dry-run")
+        assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.parametrize(
     ("algorithm", "words"),
     [
@@ -199,3 +228,34 @@ def test_what_a_script_registers_itself_is_refused_before_workers_start(folder: 
     assert (first, second) == ("finished", "finished")
     assert not (folder / "run").exists()
     assert not (folder / "suite").exists()
+
+
+PERMITTED = """
+import pathlib, rlcb
+from rlcb.config.load import build_config
+from rlcb.envs.own_code import permitted_flags
+small = {"n_steps": 16, "batch_size": 64, "num_envs": 4, "num_threads": 1, "quiet": True}
+def nested(metrics):
+    try:
+        rlcb.evaluate("nowhere", quiet=True)
+    except rlcb.RlcbError:
+        print("within", permitted_flags())
+run = rlcb.train("ppo", env="my_envs:MyCart-v0", total_timesteps=64, output_dir="run", on_update=nested, **small)
+print("after", permitted_flags())
+try:
+    build_config(pathlib.Path("run/config.yaml"), {})
+except rlcb.UsageError as error:
+    print(error)
+print(rlcb.evaluate(run, imports=["my_envs"], num_episodes=2, num_threads=1, quiet=True).results[0].episodes)
+print("after", permitted_flags())
+"""
+
+
+def test_what_a_call_permits_ends_with_the_call(folder: Path) -> None:
+    """Also one within another, which leaves that one's permissions as they were."""
+    (folder / "script.py").write_text(PERMITTED)
+    done = run([sys.executable, "script.py"], cwd=folder)
+    assert done.returncode == 0, done.stderr
+    within, after, refused, episodes, again = done.stdout.splitlines()
+    assert (within, after.strip(), episodes, again.strip()) == ("within  --import my_envs", "after", "2", "after")
+    assert refused.startswith("run/config.yaml: env.imports names the module my_envs, which is not imported")

@@ -11,10 +11,13 @@ import pytest
 
 from helpers.in_process import rlcb_here
 from helpers.processes import ROOT
+from rlcb.commands.requests import suite_request
+from rlcb.commands.training import benchmark_parser
 from rlcb.config.registry import ALGORITHMS, Kind
 from rlcb.console import clock
 from rlcb.envs.families import GAMES
 from rlcb.errors import ResourceError, UsageError
+from rlcb.flags import parameter_of
 from rlcb.run.request import new_config
 from rlcb.suite.directory import check_room, runs_of, store, stored
 from rlcb.suite.display import Display
@@ -236,6 +239,48 @@ def test_mistakes_on_the_command_line_are_one_line_and_exit_2(tmp_path: Path) ->
     assert not (tmp_path / "out").exists()
     (tmp_path / "out").touch()
     rlcb_here(*there, "--duration", "1").assert_one_line_error(2, "is a file")
+
+
+def test_a_number_of_seeds_is_the_seeds_from_1(tmp_path: Path) -> None:
+    there = ("benchmark", "--output-dir", tmp_path / "suite", "--dry-run", "--modes", "sequential")
+    length = ("--total-timesteps", "8192", "--games", "CartPole-v1")
+    three = rlcb_here(*there, *length, "--num-seeds", "3")
+    assert three.stdout == rlcb_here(*there, *length, "--seeds", "1", "2", "3").stdout
+    assert three.returncode == 0, three.stderr
+    assert "note: --seeds" not in three.stderr
+    one = rlcb_here(*there, *length, "--seeds", "3")
+    assert one.returncode == 0
+    assert "note: --seeds 3: the one seed 3; --num-seeds 3 gives seeds 1 to 3\n" in one.stderr
+    assert "the one seed" not in rlcb_here(*there, *length, "--seeds", "1").stderr
+    both = rlcb_here(*there, *length, "--seeds", "1", "--num-seeds", "3")
+    both.assert_one_line_error(2, "--seeds and --num-seeds cannot be used together")
+    for wrong in ("0", "x", "101"):
+        done = rlcb_here(*there, *length, "--num-seeds", wrong)
+        done.assert_one_line_error(2, f"--num-seeds: '{wrong}' is not a whole number from 1 to 100")
+
+
+def test_a_number_of_seeds_extends_a_suite(tmp_path: Path) -> None:
+    suite = build_suite(None, flags(games=["CartPole-v1"], modes=["sequential"], seeds=[1, 2], total_timesteps=8192))
+    store(tmp_path, suite)
+    done = rlcb_here("benchmark", "--output-dir", tmp_path, "--num-seeds", "4", "--dry-run")
+    assert done.returncode == 0, done.stderr
+    assert "seeds 3, 4 (2 runs)" in done.stdout
+    fewer = rlcb_here("benchmark", "--output-dir", tmp_path, "--num-seeds", "1", "--dry-run")
+    fewer.assert_one_line_error(2, "seeds [1, 2] there and [1] here")
+
+
+def test_a_call_from_python_takes_a_number_of_seeds(capsys: pytest.CaptureFixture[str]) -> None:
+    def asked(**settings: Any) -> Any:
+        taken = benchmark_parser().take({"output_dir": "suite", **settings}, ("dry_run",))
+        taken.dry_run = False
+        return suite_request(taken, parameter_of)["flags"]["seeds"]
+
+    assert asked(num_seeds=2) == ("num_seeds", [1, 2])
+    assert asked(seeds=[4, 5]) == ("seeds", [4, 5])
+    with pytest.raises(UsageError, match="seeds and num_seeds cannot be used together"):
+        asked(num_seeds=2, seeds=[1])
+    assert asked(seeds=3) == ("seeds", [3])
+    assert "note: seeds 3: the one seed 3; num_seeds 3 gives seeds 1 to 3" in capsys.readouterr().err
 
 
 def test_a_suite_continues_only_with_what_it_began_with(tmp_path: Path) -> None:

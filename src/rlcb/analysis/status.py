@@ -13,6 +13,7 @@ from rlcb.analysis.run_status import RunStatus, run_status
 from rlcb.analysis.suites import Suite, SuiteRun, is_suite, read_suite
 from rlcb.analysis.untrusted import plain
 from rlcb.errors import UsageError
+from rlcb.words import typed
 
 
 @dataclass(frozen=True)
@@ -129,7 +130,7 @@ def _suite_status(name: str, suite: Suite, runs: list[RunStatus]) -> SuiteStatus
     detail = "evaluating runs and writing the report" if alive and not to_do and not running else ""
     if not alive and done < len(runs):
         output = shlex.quote(plain(str(suite.path)))
-        detail = f"resume with: rlcb benchmark --output-dir {output}{suite.import_flags}"
+        detail = f"resume with: {typed(f'rlcb benchmark --output-dir {output}{suite.import_flags}')}"
     others = {state: count[state] for state in ("running", "waiting", "interrupted", "dead", "unknown", "failed")}
     return SuiteStatus(name, suite.state, len(runs), done, **others, eta_seconds=eta, detail=detail)
 

@@ -8,7 +8,7 @@ from rlcb.analysis.records import ComparableSet, Group
 from rlcb.analysis.run import Run
 from rlcb.analysis.suites import is_suite
 from rlcb.analysis.untrusted import import_flags, section
-from rlcb.words import counted
+from rlcb.words import counted, typed
 
 _MOST_NAMED = 3  # groups, runs and commands
 _SUITE_LEVELS = 3  # a suite's runs lie in GAME/ALGORITHM_MODE/seed_N
@@ -36,9 +36,10 @@ def repeat_command(runs: Iterable[Run]) -> str:
 def _command(run: Run) -> str:
     suite = run.path.parents[_SUITE_LEVELS - 1] if len(run.path.parents) >= _SUITE_LEVELS else run.path
     if is_suite(suite):
-        return f"rlcb benchmark --output-dir {shlex.quote(str(suite))} --repeat-disturbed{_import_flags(run)}"
+        return typed(f"rlcb benchmark --output-dir {shlex.quote(str(suite))} --repeat-disturbed{_import_flags(run)}")
     config, output = (shlex.quote(str(path)) for path in (run.path / "config.yaml", run.path))
-    return f"rlcb train {run.algorithm} --mode {run.mode} --config {config} --output-dir {output}{_import_flags(run)}"
+    how = f"--mode {run.mode} --config {config} --output-dir {output}{_import_flags(run)}"
+    return typed(f"rlcb train {run.algorithm} {how}")
 
 
 def _import_flags(run: Run) -> str:

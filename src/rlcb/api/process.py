@@ -8,7 +8,7 @@ from typing import Any
 
 from rlcb.analysis.run import Run
 from rlcb.console import quieted
-from rlcb.envs.own_code import FOLDER
+from rlcb.envs.own_code import FOLDER, permitted_meanwhile
 from rlcb.hardware import THREAD_VARIABLES
 from rlcb.signals import CallerStop, handlers_restored
 
@@ -31,12 +31,12 @@ def pass_on(stop: CallerStop, text: str, run: Run | None = None) -> None:
 
 @contextlib.contextmanager
 def borrowed_process(quiet: bool) -> Iterator[None]:
-    """Signal handlers, variables of the environment and torch's settings are afterwards as they were before."""
+    """Signal handlers, variables, torch's settings and permissions to import are afterwards as they were before."""
     before = {name: os.environ.get(name) for name in _VARIABLES}
     torch = sys.modules.get("torch")
     settings = _settings(torch) if torch else None
     try:
-        with handlers_restored(), quieted(quiet):
+        with handlers_restored(), quieted(quiet), permitted_meanwhile():
             yield
     finally:
         for name, value in before.items():

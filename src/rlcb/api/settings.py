@@ -103,6 +103,7 @@ class BenchmarkSettings(CommonSettings, total=False):
     algorithms: Sequence[str]
     modes: Sequence[str]
     seeds: Sequence[int]
+    num_seeds: int | None
     games: Sequence[str]
     imports: Sequence[str]
     eval_episodes: int

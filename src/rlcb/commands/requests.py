@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 from rlcb.commands.keys import overrides_of, permit_named
 from rlcb.config.registry import ALGORITHMS
+from rlcb.console import note
 from rlcb.errors import UsageError
 from rlcb.flags import flag_of
 
 if TYPE_CHECKING:  # quick_test.py runs without pydantic
     from rlcb.run.request import Request
 
+MOST_SEEDS = 100  # that --num-seeds takes
 AUTO = "auto"  # of --resume; a directory of that name is ./auto
 OnUpdate = Callable[[dict[str, Any]], object]
 
@@ -58,6 +60,9 @@ def suite_request(arguments: argparse.Namespace, named: Callable[[str], str] = f
     given = {key: value for key, value in vars(arguments).items() if value is not None}
     if imports := permit_named(given):
         given["imports"] = imports
+    seeds = {"seeds": (named("num_seeds"), list(range(1, number + 1)))} if (number := given.pop("num_seeds", 0)) else {}
+    if seeds and "seeds" in given:
+        raise UsageError(f"{named('seeds')} and {named('num_seeds')} cannot be used together")
     places = {"output": given.pop("output_dir"), "file": given.pop("suite", None), "dry_run": given.pop("dry_run")}
     how = {"jobs": given.pop("jobs", None), "repeat_disturbed": given.pop("repeat_disturbed")}
 
@@ -65,4 +70,14 @@ def suite_request(arguments: argparse.Namespace, named: Callable[[str], str] = f
         return parse_scalar(value) if isinstance(value, str) else value
 
     values = {k: [read(one) for one in v] if isinstance(v, list) else read(v) for k, v in given.items()}
-    return {**places, **how, "flags": {key: (named(key), value) for key, value in values.items()}}
+    _note_single_seed(values.get("seeds", []), named)
+    return {**places, **how, "flags": {**{key: (named(key), value) for key, value in values.items()}, **seeds}}
+
+
+def _note_single_seed(seeds: list[Any], named: Callable[[str], str]) -> None:
+    """Say what a single seed means where a number of seeds may have been meant."""
+    if len(seeds) == 1 and isinstance(seeds[0], int) and 1 < seeds[0] <= MOST_SEEDS:
+        number = seeds[0]
+        note(
+            f"{named('seeds')} {number}: the one seed {number}; {named('num_seeds')} {number} gives seeds 1 to {number}"
+        )

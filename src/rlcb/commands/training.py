@@ -14,7 +14,7 @@ from rlcb.commands.keys import (
     peek,
 )
 from rlcb.commands.overview import summary_of
-from rlcb.commands.requests import AUTO
+from rlcb.commands.requests import AUTO, MOST_SEEDS
 from rlcb.config.named import find_config, find_suite
 from rlcb.config.registry import ALGORITHMS, DEFAULT_ALGORITHM, MODES, RESUMABLE_KEYS
 from rlcb.flags import Parser, file_or_name, flag_of, positive, whole, whole_or_auto
@@ -147,13 +147,16 @@ def benchmark_parser() -> Parser:
             text = "variants of the suite file to run; default all" if key == "variants" else text
             metavar, many = extra(field, "metavar") or metavar_of(field), "+" if several else None
             group.add_argument(flag_of(key), dest=key, nargs=many, metavar=metavar, help=text)
+        if key == "seeds":
+            text = f"instead of {flag_of(key)}: the seeds 1 to N (no key of the file)"
+            group.add_argument("--num-seeds", type=whole(1, MOST_SEEDS), metavar="N", help=text)
     parser.defaults = lambda: usual
     add_keys(parser, PASSED_ON)
     parser.epilog = (
         "A setting applies to every run whose algorithm has it; without a flag each run uses the default of its\n"
         "algorithm and mode (see rlcb train ALGORITHM --mode MODE --help). --num-envs is the total of a run.\n"
         "To add seeds, games or algorithms to a suite, give its directory and all values:\n"
-        "  rlcb benchmark --output-dir DIR --seeds 1 2 3 4 5 6\n"
+        "  rlcb benchmark --output-dir DIR --num-seeds 6\n"
         "Exit code 1: a run, an evaluation or the report failed and the rest is complete; repeat the command to retry."
     )
     return parser

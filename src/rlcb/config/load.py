@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from rlcb.config.division import Given, Sources, check_batches, divided_evenly, gives_share
 from rlcb.config.environment import EnvConfig
 from rlcb.config.keys import not_of, owners
-from rlcb.config.named import base_of, meant_config
+from rlcb.config.named import base_of, configs, meant_config
 from rlcb.config.own_modules import imported, joined_imports, with_imports
 from rlcb.config.registry import ALGORITHMS, DEFAULT_ALGORITHM
 from rlcb.config.schema import Config, fields
@@ -89,6 +89,13 @@ def _files(path: Path) -> list[tuple[Path, dict[str, Any]]]:
         if len(files) == _MOST_FILES:
             raise UsageError(f"{path}: base: at most {_MOST_FILES} files may be based on each other")
         path = above
+
+
+def gives_length(path: Path) -> bool:
+    """Whether a file, or one that it is based on, says how long to train; those of the package do not count."""
+    shipped = {file.resolve() for file in configs().values()}
+    own = [content.get("training") or {} for file, content in _files(path) if file.resolve() not in shipped]
+    return any(keys.get(key) is not None for keys in own for key in ("total_timesteps", "duration_hours"))
 
 
 def _keys_of(path: Path, content: dict[str, Any], algorithm: str, home: dict[str, str]) -> dict[str, tuple[str, Any]]:

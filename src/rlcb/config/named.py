@@ -10,6 +10,7 @@ from pathlib import Path
 from rlcb.console import note
 from rlcb.errors import UsageError
 from rlcb.files import read_regular
+from rlcb.words import typed
 
 _MOST_BYTES = 256 * 1024
 _PACKAGE = Path(__file__).resolve().parents[1]
@@ -48,7 +49,7 @@ def shown(path: Path) -> Path:
 
 def find_config(given: str) -> Path:
     """The configuration of a name, or the file at a path."""
-    other = "is a suite: rlcb benchmark --suite"
+    other = f"is a suite: {typed('rlcb benchmark --suite')}"
     return _find(given, "--config", "configuration", configs(), {name: f"{other} {name}" for name in suites()})
 
 
@@ -76,7 +77,7 @@ def _find(given: str, flag: str, what: str, known: Mapping[str, Path], elsewhere
 
 def _meant(given: str, known: Iterable[str]) -> str:
     close = difflib.get_close_matches(given, list(known), 1)
-    return f"; did you mean {close[0]}?" if close else "; for valid names, see rlcb configs"
+    return f"; did you mean {close[0]}?" if close else f"; for valid names, see {typed('rlcb configs')}"
 
 
 def base_of(file: Path, base: str) -> Path:

@@ -18,7 +18,7 @@ from rlcb.envs.own_code import permitted_flags
 from rlcb.errors import ResourceError
 from rlcb.files import read_regular, refuse_to_replace, write_whole
 from rlcb.hardware import usable_cpus
-from rlcb.words import counted
+from rlcb.words import counted, typed
 
 _LARGEST_LOG = 16 * 2**20  # bytes of a trial's log
 _WORTH_IT = 1.05  # a change that costs memory or alters learning must gain at least this much
@@ -129,6 +129,6 @@ def tune(config: Config, output: Path, updates: int, accept_disturbed: bool) -> 
             best, speed = trial, found
     text = f"# Tuned on this machine by `rlcb tune`: {speed:,.0f} FPS.\n{best.to_yaml()}"
     write_whole(output, text.encode())
-    command = f"rlcb train {config.algorithm} --mode parallel --config {output}{permitted_flags()}"
+    command = typed(f"rlcb train {config.algorithm} --mode parallel --config {output}{permitted_flags()}")
     say(f"Written: {output}; use it with: {command}")
     return 0

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rlcb.envs import engine
+from rlcb.envs.own_code import is_own_id
 from rlcb.errors import UsageError
 from rlcb.hardware import package_version
 
@@ -215,7 +216,8 @@ def _hint(name: str) -> str:
     known = {game: game for games in lists.values() for game in games}
     known |= {family.full_name(game): game for family in FAMILIES for game in family.games}
     close = [known[match] for match in difflib.get_close_matches(name, known, 1, _CLOSE)]
-    close = close or _nearest_id(name, list(gymnasium.registry))
+    own = [one for one in gymnasium.registry if is_own_id(one)]
+    close = close or difflib.get_close_matches(name, own, 1) or _nearest_id(name, list(gymnasium.registry))
     meant = f"; did you mean {close[0]}?" if close else ";"
     listed = "; ".join(f"{family} games: {' '.join(games)}" for family, games in lists.items())
     others = "an Atari game such as ALE/Pong-v5, or a Gymnasium id such as CartPole-v1"

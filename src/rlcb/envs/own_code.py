@@ -10,7 +10,7 @@ import re
 import sys
 import sysconfig
 import traceback
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from importlib import import_module
 from pathlib import Path
 from types import FrameType, ModuleType, TracebackType
@@ -20,6 +20,7 @@ from rlcb.errors import NotPermitted, UsageError
 SHELL = "RLCB_IMPORT"  # environment variable: modules that every command takes as if --import named them
 FOLDER = "RLCB_MODULE_FOLDER"  # environment variable: where modules are looked for first, in every process of a run
 MODULE_NAME = r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*"
+_WITH_DEFAULTS = ("gymnasium", "ale_py", "shimmy")  # packages whose environments are not the user's own
 _permitted: set[str] = set()
 
 
@@ -40,6 +41,17 @@ def named_in_shell() -> list[str]:
     return [word.strip() for word in os.environ.get(SHELL, "").split(",") if word.strip()]
 
 
+@contextlib.contextmanager
+def permitted_meanwhile() -> Iterator[None]:
+    """What is permitted from here on is so until the end of the block; afterwards it is what it was before."""
+    before = set(_permitted)
+    try:
+        yield
+    finally:
+        _permitted.clear()
+        _permitted.update(before)
+
+
 def permitted_flags() -> str:
     """The flags that permit the same again, for a command that is shown to the user; empty or with a space before."""
     return "".join(f" --import {module}" for module in sorted(_permitted))
@@ -49,6 +61,16 @@ def module_of(name: str) -> str | None:
     """The module in `module:Name`, as an environment or a network may be given; None where there is none."""
     module, colon, _ = name.partition(":")
     return module if colon and module != "procgen" else None
+
+
+def is_own_id(name: str) -> bool:
+    """Whether a Gymnasium id is registered by code that is neither this program's nor Gymnasium's."""
+    import gymnasium
+
+    found = gymnasium.registry.get(name)
+    entry = found.entry_point if found else None
+    module = entry if isinstance(entry, str) else getattr(entry, "__module__", "")
+    return found is not None and module.split(".")[0] not in _WITH_DEFAULTS
 
 
 def load(module: str) -> ModuleType:

@@ -20,7 +20,7 @@ from rlcb.errors import ResourceError, UsageError
 from rlcb.hardware import prepare_process
 from rlcb.limits.cache import find, key_of, store
 from rlcb.limits.formula import Limit, limit_of, over_rounds
-from rlcb.words import counted
+from rlcb.words import counted, typed
 
 ROUNDS, SECONDS = 3, 1.0  # of `rlcb limits`: how often every part is measured, and for how long each time
 _TIMEOUT = 600.0  # seconds in total, beyond which something hangs
@@ -133,4 +133,4 @@ def _known_or_measured(
 
 def command_for(algorithm: str, mode: str, config_file: Path) -> str:
     """The command that measures the limit of a run with this configuration file."""
-    return f"rlcb limits {algorithm} --mode {mode} --config {shlex.quote(str(config_file))}{permitted_flags()}"
+    return typed(f"rlcb limits {algorithm} --mode {mode} --config {shlex.quote(str(config_file))}{permitted_flags()}")

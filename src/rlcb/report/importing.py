@@ -25,7 +25,7 @@ from rlcb.errors import UsageError
 from rlcb.files import write_json, write_whole
 from rlcb.report.compare import make_folder
 from rlcb.run.directory import refuse_inside_run
-from rlcb.words import counted, span_text
+from rlcb.words import counted, span_text, typed
 
 
 def import_logs(
@@ -52,7 +52,8 @@ def import_logs(
         raise UsageError(faults[0] if faults else f"nothing to import: no {EXPECTED} there")
     for fault in faults:
         warn(f"left out: {plain(fault)}")
-    print(f"Compare: rlcb compare RUN … {shlex.quote(str(written[0] if len(written) == 1 else output))}", flush=True)
+    place = shlex.quote(str(written[0] if len(written) == 1 else output))
+    print(f"Compare: {typed('rlcb compare')} RUN … {place}", flush=True)
     return 0
 
 

@@ -19,7 +19,7 @@ from rlcb.errors import UsageError
 from rlcb.files import write_whole
 from rlcb.report.compare import make_folder
 from rlcb.report.document import render
-from rlcb.words import counted, few_hours
+from rlcb.words import counted, few_hours, typed
 
 _MODES = ("sequential", "parallel")
 _HARDWARE = "different hardware"
@@ -98,7 +98,7 @@ def _newest_runs(folder: Path) -> dict[str, Run]:
         return {newest.mode: newest}
     if not others:
         missing = f"no {other_mode} {newest.algorithm.upper()} run in {folder}; {newest.name} is shown alone"
-        note(f"{missing}; to create one: rlcb train {newest.algorithm} --mode {other_mode}")
+        note(f"{missing}; to create one: {typed(f'rlcb train {newest.algorithm} --mode {other_mode}')}")
         return {newest.mode: newest}
     other = max(others, key=lambda run: (run.env == newest.env, run.variant == newest.variant))  # the first of equals
     return {newest.mode: newest, other.mode: other}

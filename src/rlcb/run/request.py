@@ -7,15 +7,17 @@ from pathlib import Path
 from typing import Any
 
 from rlcb.config.division import Given
-from rlcb.config.load import build_config, default_output
+from rlcb.config.load import build_config, default_output, gives_length
 from rlcb.config.named import default_file, note_unused
 from rlcb.config.registry import ALGORITHMS, CLUSTER_KEYS, RESUMABLE_KEYS
 from rlcb.config.schema import Config, ParallelConfig, fields
 from rlcb.console import note, say
+from rlcb.envs.families import find
+from rlcb.envs.own_code import is_own_id
 from rlcb.errors import CheckpointUnusable, UsageError
 from rlcb.run.directory import checkpoints_of, read_run, refuse_locked
 from rlcb.run.ending import ending_of, resume_flag
-from rlcb.words import counted, span_text
+from rlcb.words import counted, span_text, typed
 
 # Keys whose null is replaced by a number when a run begins.
 _DECIDED_KEYS = ("num_envs_per_worker", "num_learners", "num_slots", "num_threads")
@@ -64,7 +66,18 @@ def requested_config(request: Request) -> tuple[Config, str]:
             changes.setdefault(key, ("--output-dir", None))
     config = new_config(algorithm, mode, request.config_file, changes)
     refuse_workers(mode, request.overrides)
+    _refuse_no_length(request, config)
     return config, mode
+
+
+def _refuse_no_length(request: Request, config: Config) -> None:
+    """Refuse to train an environment of the user's own for a length that was chosen for games."""
+    given = any(request.overrides.get(key, ("", None))[1] is not None for key in ("total_timesteps", "duration_hours"))
+    family, name = find(config.env.name)
+    if given or (request.config_file and gives_length(request.config_file)) or family.games or not is_own_id(name):
+        return
+    how = "total_timesteps or duration" if request.from_python else "--total-timesteps N or --duration HOURS"
+    raise UsageError(f"environment {name} is your own, so no training length suits it by default; give {how}")
 
 
 def settings_file(request: Request, algorithm: str, mode: str) -> Path | None:
@@ -85,7 +98,9 @@ def refuse_missing_mode(algorithm: str, mode: str) -> None:
     entry = ALGORITHMS[algorithm]
     if mode not in entry.modes:
         instead = entry.instead.get(mode)
-        hint = f"; its {mode} form is {instead.upper()}: rlcb train {instead} --mode {mode}" if instead else ""
+        hint = (
+            f"; its {mode} form is {instead.upper()}: {typed(f'rlcb train {instead} --mode {mode}')}" if instead else ""
+        )
         raise UsageError(f"--mode {mode}: {algorithm} only has {' and '.join(entry.modes)} mode{hint}")
 
 
@@ -111,7 +126,7 @@ def _resumed_config(request: Request, path: Path) -> tuple[Config, str]:
     if request.algorithm not in (None, config.algorithm):
         raise UsageError(
             f"{resume_flag(path)}: contains a run of {config.algorithm}, not of {request.algorithm}; "
-            f"resume with: rlcb train {resume_flag(path)}"
+            f"resume with: {typed(f'rlcb train {resume_flag(path)}')}"
         )
     mode = request.mode or before
     refuse_missing_mode(config.algorithm, mode)

@@ -1,5 +1,6 @@
 """A benchmark: a matrix of training runs, then evaluation and report; can be interrupted anywhere and continued."""
 
+import shlex
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import replace
@@ -40,7 +41,7 @@ from rlcb.suite.schema import LISTS
 from rlcb.suite.settings import BUDGETS, IMPORTS, WHERE, Suite, build_suite, moved
 from rlcb.suite.training import Training
 from rlcb.suite.work import Work
-from rlcb.words import counted
+from rlcb.words import counted, typed
 
 if TYPE_CHECKING:
     from rlcb.suite.cluster import Cluster
@@ -79,7 +80,8 @@ def benchmark(
     settings = (wanted or stored(output)).settings
     for game in settings.games if from_python else ():
         refuse_unshared(game, settings.overrides.get(IMPORTS, ()))
-    again = f"rlcb benchmark --output-dir {output}{permitted_flags()}" + (f" --jobs {jobs}" if jobs else "")
+    how = permitted_flags() + (f" --jobs {jobs}" if jobs else "")
+    again = typed(f"rlcb benchmark --output-dir {shlex.quote(str(output))}{how}")
 
     def work(stop: StopRequest) -> int:
         if dry_run:
@@ -251,12 +253,12 @@ def _do(work: Work, jobs: int | str | None, again: str) -> int:
         event(work.output, "suite_interrupted", signal=stop.signal)
         display.line(f"Interrupted. Finished runs are kept. Resume with: {again}")
         return stop.exit_code
-    if report:
-        display.line(f"Report: {report}")
     disturbed = sum(result.disturbed for result in work.results.values())
     if disturbed:
         runs = f"{counted(disturbed, 'run')} {'was' if disturbed == 1 else 'were'}"
         display.line(f"{runs} disturbed by other programs; repeat on a quiet machine: {again} --repeat-disturbed")
+    if report:
+        display.line(f"Report: {report}")  # the last line, wherever it is read from
     event(work.output, "suite_finished", failures=work.failures)
     if work.failures:
         # Each run's own command to resume it is left out: the suite's resumes all of them.

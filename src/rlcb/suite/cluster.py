@@ -30,7 +30,7 @@ from rlcb.suite.machines import Machines, UnderWay, train_words
 from rlcb.suite.process import Child
 from rlcb.suite.remote_run import RemoteRun
 from rlcb.suite.settings import Suite
-from rlcb.words import counted
+from rlcb.words import counted, typed
 
 _AVOIDED_FOR = 15.0  # seconds: it takes a while to see that a node has died
 _SPANNING = "several nodes"
@@ -235,7 +235,9 @@ class Cluster(Machines):
         """Look at the nodes anew; raise WorkersLost if the cluster is gone, or none of its nodes can be used."""
         self._without_room.clear()
         if self._watch.lost:
-            raise WorkersLost(f"{self._watch.lost}; resume with: rlcb benchmark --output-dir {self._output}")
+            raise WorkersLost(
+                f"{self._watch.lost}; resume with: {typed(f'rlcb benchmark --output-dir {self._output}')}"
+            )
         if self._refused and not self._taken and not self.nodes():
             raise WorkersLost(f"no node of the cluster can be used: {next(iter(self._refused.values()))}")
 

@@ -23,6 +23,7 @@ from rlcb.disturbance.verdict import Disturbance
 from rlcb.envs.episodes import WINDOW
 from rlcb.errors import UsageError
 from rlcb.files import sha256_of
+from rlcb.words import typed
 
 HISTORY = "metrics.jsonl"
 IMPORTED = "imported"  # the status of such a run: whether it is finished is not known
@@ -39,7 +40,8 @@ def convert(source: Source, given: Labels, mapping: Mapping | None = None) -> tu
     labels = complete(given, log, source.path)
     if labels.game is None:
         raise UsageError(
-            f"{source.path}: the files do not name the environment; give it: rlcb import {source.path} --game NAME"
+            f"{source.path}: the files do not name the environment; give it: "
+            f"{typed(f'rlcb import {source.path} --game NAME')}"
         )
     try:
         files = [
