@@ -19,7 +19,7 @@ _LOOK_SECONDS = 1.0  # that the use of the cores is measured for
 
 def examine() -> int:
     """Run every check in order, print a line for each; 0 if training can work here, 6 if something is missing."""
-    checks = {"Python": _python, "Packages": _packages, "TensorBoard": _tensorboard, "Machine": _machine,
+    checks = {"Python": _python, "Packages": _packages, "TensorBoard": _tensorboard, "W&B": _wandb, "Machine": _machine,
               "CPU load": _use_now, "torch": _torch, "GPU": _gpu, "Procgen": _procgen,
               "Atari": _atari, "One update": _one_update}  # fmt: skip
     for name, check in checks.items():
@@ -49,10 +49,17 @@ def _packages() -> str:
 
 
 def _tensorboard() -> str:
-    from rlcb.run.metrics import INSTALL_TENSORBOARD
+    from rlcb.run.sinks import INSTALL_TENSORBOARD, is_installed
 
-    missing = importlib.util.find_spec("tensorboard") is None
-    return f"not installed (optional): {INSTALL_TENSORBOARD}" if missing else "installed"
+    return "installed" if is_installed("tensorboard") else f"not installed (optional): {INSTALL_TENSORBOARD}"
+
+
+def _wandb() -> str:
+    from rlcb.hardware import package_version
+    from rlcb.run.sinks import INSTALL_WANDB, is_installed
+
+    installed = f"{package_version('wandb')}, for --track wandb"
+    return installed if is_installed("wandb") else f"not installed (optional): {INSTALL_WANDB}"
 
 
 def _machine() -> str:
