@@ -3,9 +3,11 @@
 A new tracker is a class with this interface and a line in `TRACKERS`: `tracking` runs it in a process of its own.
 """
 
+import errno
 import io
 import json
 import os
+import shlex
 import socket
 import time
 from collections.abc import Callable
@@ -30,6 +32,7 @@ class Place:
 
     path: str  # the run's directory
     logs: str  # the folder of its metrics
+    name: str = ""  # a person's, for this run
     step: int = 0  # environment steps that its metrics reach so far
     id: str = ""  # what the tracker calls this run, if it knows it already
     group: str = ""  # the suite that the run belongs to
@@ -142,7 +145,7 @@ class WandB:
 
         given: dict[str, Any] = {
             "project": os.environ.get("WANDB_PROJECT", "rlcb"),
-            "name": os.environ.get("WANDB_NAME", Path(place.path).name),
+            "name": os.environ.get("WANDB_NAME", place.name) or None,
             "group": os.environ.get("WANDB_RUN_GROUP", place.group) or None,
             "dir": os.environ.get("WANDB_DIR", place.path),
             "id": place.id or os.environ.get("WANDB_RUN_ID") or os.urandom(4).hex(),
@@ -159,10 +162,9 @@ class WandB:
             self.problem = f"{in_a_line(error)}; recording offline, to be uploaded with: {self._sync()}"
         offline = f"recording offline, to be uploaded with: {self._sync()}"
         self.where = "disabled by WANDB_MODE" if self._run.disabled else self._run.url or offline
-        self._video = wandb.Video
 
     def _sync(self) -> str:
-        return f"wandb sync {Path(self._run.dir).parent}"
+        return f"wandb sync {shlex.quote(os.path.dirname(self._run.dir))}"
 
     def begin(self, config: Metrics) -> None:
         """Set the configuration; that of a resumed run may have changed."""
@@ -170,15 +172,24 @@ class WandB:
 
     def write(self, metrics: Metrics) -> None:
         """Log the numbers of one update at its step; W&B ignores those that it has from before a crash."""
+        self._refuse_full_disk()
         self._run.log(numbers(metrics), step=metrics["step"])
+
+    def _refuse_full_disk(self) -> None:
+        """W&B itself would lose what does not fit, without a word."""
+        if not self._run.disabled and not os.statvfs(self._run.dir).f_bavail:
+            raise OSError(f"{self._run.dir}: {os.strerror(errno.ENOSPC)}")
 
     def video(self, file: Path, step: int) -> None:
         """Log the video after everything else: W&B takes no earlier step."""
-        shown = self._video(str(file), caption=f"after {step:,} steps", format=file.suffix[1:].lower())
+        import wandb
+
+        shown = wandb.Video(str(file), caption=f"after {step:,} steps")
         self._run.log({VIDEO: shown, "evaluation/video_step": step}, step=max(self._run.step, self._last + 1))
 
     def end(self, summary: Metrics) -> None:
         """Set the summary, and wait until everything has arrived."""
+        self._refuse_full_disk()
         self._run.summary.update(summary)
         self._run.finish(exit_code=0 if summary.get("status", "finished") == "finished" else 1)
 

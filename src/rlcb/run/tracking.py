@@ -46,7 +46,9 @@ class Sinks:
         self._run = run
         self._here: dict[str, Sink] = {}
         self._apart: _Apart | None = None
-        place = Place(str(run.path), str(run.logs), step, group=os.environ.get(GROUP_VARIABLE, ""))
+        env, variant = config.env, [config.logging.variant] if config.logging.variant else []
+        title = " ".join([run.algorithm, run.mode, *variant, env.name, f"seed {env.seed}"])
+        place = Place(str(run.path), str(run.logs), title, step, group=os.environ.get(GROUP_VARIABLE, ""))
         about = {"algorithm": run.algorithm, "mode": run.mode, **config.as_used()}
         if want_tensorboard(config.logging.tensorboard):
             with _guarded("TensorBoard", self._here):
