@@ -15,7 +15,7 @@ from rlcb.hardware import computes_bf16, usable_cpus
 from rlcb.run.directory import RunDirectory, foresee_run
 from rlcb.run.fit import Fit, check_fit
 from rlcb.run.memory import expected_bytes
-from rlcb.run.metrics import want_tensorboard
+from rlcb.run.sinks import TRACKERS, want_tensorboard
 from rlcb.run.space import check_space, checkpoint_bytes
 from rlcb.words import counted
 
@@ -119,6 +119,7 @@ def print_plan(path: Path, config: Config, mode: str, resume: bool, file: Path |
         "disk_mb": size * (keep + 2) / 2**20,  # the final one, and one that is being written
         "free_mb": shutil.disk_usage(nearest_existing(prospect.checkpoints)).free / 2**20,
         "tensorboard": want_tensorboard(config.logging.tensorboard),
+        "tracker": TRACKERS[config.logging.track].title if config.logging.track else None,
     }
     say(filled("train_plan.txt", **values, **_known(config)))
 

@@ -34,8 +34,8 @@ def examine(fix: bool = False) -> int:
 
     `fix`: fetch Procgen's engine if it is not here.
     """
-    checks = {"Python": _python, "Packages": _packages, "TensorBoard": _tensorboard, "Machine": _machine,
-              "CPU load": _use_now, "torch": _torch, "GPU": _gpu, "Procgen": lambda: _procgen(fix),
+    checks = {"Python": _python, "Packages": _packages, "TensorBoard": _tensorboard, "W&B": _wandb,
+              "Machine": _machine, "CPU load": _use_now, "torch": _torch, "GPU": _gpu, "Procgen": lambda: _procgen(fix),
               "Atari": _atari, "One update": _one_update}  # fmt: skip
     for name, check in checks.items():
         try:
@@ -112,10 +112,17 @@ def _packages() -> str:
 
 
 def _tensorboard() -> str:
-    from rlcb.run.metrics import INSTALL_TENSORBOARD
+    from rlcb.run.sinks import INSTALL_TENSORBOARD, is_installed
 
-    missing = importlib.util.find_spec("tensorboard") is None
-    return f"not installed (optional): {INSTALL_TENSORBOARD}" if missing else "installed"
+    return "installed" if is_installed("tensorboard") else f"not installed (optional): {INSTALL_TENSORBOARD}"
+
+
+def _wandb() -> str:
+    from rlcb.hardware import package_version
+    from rlcb.run.sinks import INSTALL_WANDB, is_installed
+
+    installed = f"{package_version('wandb')}, for --track wandb"
+    return installed if is_installed("wandb") else f"not installed (optional): {INSTALL_WANDB}"
 
 
 def _machine() -> str:

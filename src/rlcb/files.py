@@ -11,7 +11,7 @@ import stat
 import struct
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from io import BufferedReader
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from rlcb.errors import ResourceError
 
 _CHUNK = 256 * 1024
 _RETRIES = 3
+_LARGEST_EVENTS = 16 * 2**20  # bytes of events.jsonl
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 TEMPORARY = ".tmp-"  # part of the name of every unfinished file
 _LOCK = struct.Struct("hhqqi0q")  # the kernel's struct flock: kind, whence, start, length (0: all), process
@@ -199,6 +200,19 @@ def append_event(path: Path, name: str, details: dict[str, Any]) -> None:
     line = json.dumps({"time": time.strftime("%Y-%m-%dT%H:%M:%S%z"), "event": name, **details})
     with contextlib.closing(Appender(path)) as file:
         file.write(line.encode() + b"\n")
+
+
+def read_events(path: Path, name: str) -> Iterator[dict[str, Any]]:
+    """The events of a name in such a file, in their order; what is damaged says nothing."""
+    try:
+        lines = read_regular(path, _LARGEST_EVENTS).splitlines()
+    except OSError:
+        return
+    for line in lines:
+        with contextlib.suppress(ValueError, RecursionError):
+            entry = json.loads(line)
+            if isinstance(entry, dict) and entry.get("event") == name:
+                yield entry
 
 
 def write_json(path: Path, value: Any) -> None:

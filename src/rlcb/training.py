@@ -32,9 +32,9 @@ from rlcb.run.ending import resume_flag
 from rlcb.run.fit import Fit, check_fit
 from rlcb.run.gpu_failures import gpu_failures, less_memory
 from rlcb.run.history import Metrics
-from rlcb.run.metrics import INSTALL_TENSORBOARD, want_tensorboard
 from rlcb.run.own_failures import TRACEBACK, write_traceback
 from rlcb.run.request import Request, decide_resume, requested_config, settings_file
+from rlcb.run.sinks import INSTALL_TENSORBOARD, check_tracker, want_tensorboard
 from rlcb.run.space import check_space, checkpoint_bytes
 from rlcb.signals import StopRequest
 from rlcb.words import typed
@@ -73,6 +73,7 @@ def train(request: Request, stop: StopRequest) -> Trained:
         check_output(path, config, mode)
     if not want_tensorboard(config.logging.tensorboard) and config.logging.tensorboard == "auto":
         note(f"TensorBoard is not installed, so no event files are written: {INSTALL_TENSORBOARD}")
+    check_tracker(config.logging.track)
     check_hardware(config, mode)
     if request.from_python and mode == "parallel":
         refuse_unshared(config.env.name, config.modules)

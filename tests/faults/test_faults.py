@@ -7,7 +7,7 @@ import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -101,27 +101,6 @@ def test_a_disk_that_fills_up_ends_with_6_and_keeps_the_last_checkpoint(tmp_path
     lines = (path / "logs" / "PPO_Sequential" / "metrics.jsonl").read_text().splitlines()
     assert [json.loads(line)["update"] for line in lines] == [1, 2]
     assert rlcb("train", "--resume", path, "--total-timesteps", "512").returncode == 0
-
-
-@pytest.fixture
-def tmpfs(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
-    """Mounts small file systems, where this machine lets us."""
-    mounted: list[Path] = []
-
-    def mount(options: str) -> Path:
-        place = tmp_path / f"disk{len(mounted)}"
-        place.mkdir()
-        tried = subprocess.run(
-            ["mount", "-t", "tmpfs", "-o", options, "tmpfs", place], capture_output=True, check=False
-        )
-        if tried.returncode:
-            pytest.skip(f"no right to mount here: {tried.stderr.decode().strip()}")
-        mounted.append(place)
-        return place
-
-    yield mount
-    for place in mounted:
-        subprocess.run(["umount", place], check=True)
 
 
 def test_a_nearly_full_disk_is_refused_at_the_start(tmpfs: Callable[[str], Path]) -> None:

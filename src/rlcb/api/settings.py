@@ -64,6 +64,7 @@ class CommonSettings(TypedDict, total=False):
     save_every_minutes: float | Literal["null"]
     keep_checkpoints: int
     tensorboard: bool | Auto
+    track: Literal["wandb"] | None
     device: Literal["cpu", "cuda", "auto"]
     num_threads: int | None
     precision: Literal["fp32", "bf16", "auto"]

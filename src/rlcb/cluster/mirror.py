@@ -175,7 +175,7 @@ def _is_checkpoint(name: str) -> bool:
 
 def _grows(name: str) -> bool:
     """Whether a file is only ever appended to, while one process writes it."""
-    return name.endswith(".jsonl") or "/events.out.tfevents." in name
+    return name.endswith((".jsonl", ".wandb")) or "/events.out.tfevents." in name
 
 
 def _order(name: str) -> tuple[int, str]:

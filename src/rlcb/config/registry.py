@@ -11,7 +11,7 @@ CLUSTER_KEYS = ("cluster", "min_workers", "insecure")  # of the section `paralle
 # What may change when a run is resumed: with any other key it would be another run.
 RESUMABLE_KEYS = ("imports", "total_timesteps", "duration_hours", "log_interval", "log_every_seconds", "save_interval",
                   "save_every_minutes",
-                  "keep_checkpoints", "tensorboard", "device", "compile", "deterministic", "env_groups",
+                  "keep_checkpoints", "tensorboard", "track", "device", "compile", "deterministic", "env_groups",
                   "num_threads", "num_workers", "backend", "oversubscribe",
                   "worker_timeout", "cluster", "min_workers", "insecure", "num_learners", "actor_device", "num_slots",
                   "policy_update_frequency")  # fmt: skip

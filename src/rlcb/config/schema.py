@@ -158,6 +158,7 @@ class LoggingConfig(Section):
     )
     keep_checkpoints: _Int = setting(5, "number of most recent step checkpoints to keep", ge=2, le=10**6)
     tensorboard: bool | Literal["auto"] = setting("auto", "write TensorBoard events; auto: if TensorBoard is installed")
+    track: Literal["wandb"] | None = setting(None, "also send metrics to Weights & Biases; null: to nobody")
     checkpoint_dir: str | None = setting(
         None, "checkpoint directory; null: checkpoints/ in the output directory", metavar="DIR"
     )

@@ -65,7 +65,7 @@ def measure(config: Config, division: Division, updates: int, accept_disturbed: 
 def _trial(config: Config, division: Division, updates: int) -> tuple[float, Disturbance]:
     """The speed of such a run after its first update, which is warm-up, and what other programs took of its cores."""
     length = {"total_timesteps": (updates + 1) * config.rollout_size, "duration_hours": None}
-    places = {"tensorboard": False, "checkpoint_dir": None, "log_dir": None}
+    places = {"tensorboard": False, "track": None, "checkpoint_dir": None, "log_dir": None}
     trial = rebuilt(divided(config, division), num_threads=None, **length, **places)
     with tempfile.TemporaryDirectory(prefix="rlcb-tune-") as folder:
         file, run = Path(folder) / "trial.yaml", Path(folder) / "run"

@@ -15,6 +15,7 @@ from rlcb.files import refuse_to_replace
 from rlcb.hardware import cuda_problem, describe_gpus, prepare_process, resolve_device, usable_cpus
 from rlcb.run.gpu_failures import gpu_failures
 from rlcb.run.own_failures import TRACEBACK, own_failures, write_traceback
+from rlcb.run.tracking import add_video
 from rlcb.signals import StopRequest
 from rlcb.words import counted
 
@@ -103,11 +104,12 @@ def _evaluate(request: Request, stop: StopRequest, titled: bool) -> "Evaluated":
             for levels, config in tracks:
                 evaluator.track(levels, config, title)
             gap = evaluator.conclude(env)
-            if request.video:
-                evaluator.film(request.video, tracks[0][1])
+            filmed = request.video is not None and evaluator.film(request.video, tracks[0][1])
     except OwnCodeFailed as failure:
         where = write_traceback(file.path.with_name(f"{file.path.stem}_{TRACEBACK}"), failure)
         raise OwnCodeFailed(f"{failure}{where}", failure.kind, failure.traceback) from failure.__cause__
+    if request.video is not None and filmed:
+        add_video(trained.path, request.video, trained.env_steps)
     results = tuple(as_results(one) for one in evaluator.results)
     return Evaluated(trained.path, file.path, results, gap, evaluator.signal())
 

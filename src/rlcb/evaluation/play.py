@@ -202,14 +202,15 @@ class Evaluator:
             say(f"{'Interrupted. ' if self._cut else ''}Results saved to: {self.file.path}")
         return found
 
-    def film(self, path: Path, config: EnvConfig) -> None:
-        """Play some more episodes into a video file, unless a signal came."""
+    def film(self, path: Path, config: EnvConfig) -> bool:
+        """Play some more episodes into a video file, unless a signal came; whether there is a video."""
         if self.stop.signal:
             self._cut = True
-            return
+            return False
         count = write_video(path, self.frames(config))
         whole = "" if count < MAX_FRAMES else ", cut there"
         say(f"Video saved to: {path} ({count / FPS:.0f} s{whole})")
+        return True
 
     def frames(self, config: EnvConfig) -> Iterator[Frame]:
         """Pictures of some episodes, which are not counted, as long as no signal comes."""

@@ -125,7 +125,7 @@ def open_run(path: Path, config: Config, mode: str) -> RunDirectory:
     _, before = read_identity(path)
     if before != mode:
         # The history first: killed in between, the run is still one of the mode whose folder holds its history.
-        earlier = _folders(path, config, before)[1] / HISTORY
+        earlier = folders_of(path, config, before)[1] / HISTORY
         _refuse_unreadable(earlier)
         write_pieces(run.logs / HISTORY, lambda: _content(earlier))
         _identify(run)
@@ -144,7 +144,7 @@ def foresee_run(path: Path, config: Config, mode: str, resume: bool) -> RunProsp
     moved = {} if resume else {folder: _first_free(folder) for folder in roots if _holds_run(folder)}
     if not resume and path not in moved:
         _refuse_foreign_files(path)
-    checkpoints, logs = _folders(path, config, mode)
+    checkpoints, logs = folders_of(path, config, mode)
     for folder in (path, checkpoints, logs):
         refuse_unwritable(folder)
     return RunProspect(path, checkpoints, logs, moved)
@@ -158,7 +158,7 @@ def refuse_locked(folder: Path) -> None:
 
 def checkpoints_of(path: Path, config: Config, mode: str) -> list[Path]:
     """The checkpoints of the run in a directory, of whatever algorithm."""
-    return sorted(_folders(path, config, mode)[0].glob("*_*.pt"))
+    return sorted(folders_of(path, config, mode)[0].glob("*_*.pt"))
 
 
 def _content(path: Path) -> Iterator[bytes]:
@@ -209,7 +209,7 @@ def read_identity(path: Path) -> tuple[str, str]:
     return algorithm, mode
 
 
-def _folders(path: Path, config: Config, mode: str) -> tuple[Path, Path]:
+def folders_of(path: Path, config: Config, mode: str) -> tuple[Path, Path]:
     """The folders of checkpoints and logs: in the run directory, unless the configuration says otherwise."""
     logging = config.logging
     checkpoints = Path(logging.checkpoint_dir) if logging.checkpoint_dir else path / "checkpoints"
@@ -219,7 +219,7 @@ def _folders(path: Path, config: Config, mode: str) -> tuple[Path, Path]:
 
 def _roots(path: Path, config: Config, mode: str) -> list[Path]:
     """The folders that belong to one run alone: its directory, and those that the configuration puts elsewhere."""
-    outside = [folder for folder in _folders(path, config, mode) if path not in folder.parents]
+    outside = [folder for folder in folders_of(path, config, mode) if path not in folder.parents]
     return [path, *outside]
 
 
@@ -247,7 +247,7 @@ def _is_run(folder: Path) -> bool:
 
 
 def _open(path: Path, config: Config, mode: str) -> RunDirectory:
-    checkpoints, logs = _folders(path, config, mode)
+    checkpoints, logs = folders_of(path, config, mode)
     try:
         for folder in (path, checkpoints, logs):
             folder.mkdir(parents=True, exist_ok=True)

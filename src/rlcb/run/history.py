@@ -13,10 +13,13 @@ from pathlib import Path
 from tempfile import SpooledTemporaryFile
 from typing import IO, Any
 
+from rlcb.console import warn
 from rlcb.disturbance.meter import PREFIX
 from rlcb.disturbance.verdict import Sums
 from rlcb.errors import CheckpointUnusable, ResourceError
-from rlcb.files import open_descriptor, open_regular, write_pieces
+from rlcb.files import Appender, open_descriptor, open_regular, write_pieces
+from rlcb.run.directory import HISTORY
+from rlcb.words import counted
 
 Metrics = dict[str, Any]
 FINAL_UPDATES = 10  # updates that the final FPS is measured over
@@ -82,13 +85,13 @@ def read_history(path: Path) -> Iterator[tuple[int, Metrics]]:
     with open_regular(path) as file:
         while line := file.readline(_LONGEST_LINE):
             end += len(line)
-            metrics = _parsed(line)
+            metrics = parsed(line)
             if metrics is not None and metrics["update"] > last:
                 last = metrics["update"]
                 yield end, metrics
 
 
-def _parsed(line: bytes) -> Metrics | None:
+def parsed(line: bytes) -> Metrics | None:
     """The update in a line, None if it is none."""
     try:
         metrics = json.loads(line)
@@ -152,3 +155,36 @@ def _as_columns(log: Path, folder: Path) -> Iterator[bytes]:
                 yield piece
             yield b"\n  ]"
         yield b"\n}\n" if columns else b"}\n"
+
+
+class MetricsWriter:
+    """Appends updates to metrics.jsonl."""
+
+    def __init__(self, folder: Path, resume_after: int):
+        """`resume_after`: keep the lines up to this update and drop what a crash left behind it."""
+        folder.mkdir(parents=True, exist_ok=True)
+        self.path = folder / HISTORY
+        self.totals = cut_history(self.path, resume_after)
+        missing = resume_after - self.totals.updates
+        if missing > 0:
+            gap = f"{missing} of {counted(resume_after, 'update')} {'is' if missing == 1 else 'are'} missing"
+            warn(f"{self.path}: {gap}; continuing without their metrics")
+        self._file = Appender(self.path)
+
+    @property
+    def last_step(self) -> int:
+        """Environment steps up to the last update, 0 if there is none."""
+        return int(self.totals.last[-1]["step"]) if self.totals.last else 0
+
+    def write(self, metrics: Metrics) -> None:
+        """Append one update."""
+        self._file.write(as_line(metrics))
+        self.totals.add(metrics)
+
+    def sync(self) -> None:
+        """Make the updates survive a power cut; a checkpoint must not be ahead of them."""
+        self._file.sync()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()

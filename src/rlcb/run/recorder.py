@@ -17,13 +17,13 @@ from rlcb.errors import Diverged, ResourceError
 from rlcb.run.checkpoint import from_content, load_newest, prune, save_checkpoint, to_content
 from rlcb.run.directory import RunDirectory
 from rlcb.run.gpu import GpuMeter, gpu_memory
-from rlcb.run.history import Metrics, write_columns
+from rlcb.run.history import Metrics, MetricsWriter, write_columns
 from rlcb.run.lines import UpdateLines
-from rlcb.run.metrics import MetricsWriter, want_tensorboard
 from rlcb.run.neighbours import note_jobs_beside
 from rlcb.run.resources import ResourceMeter
 from rlcb.run.state import Progress, RunState, RunTotals, UpdateReport
 from rlcb.run.summary import Outcome, summary_block, write_summaries
+from rlcb.run.tracking import Sinks
 from rlcb.words import counted
 
 if TYPE_CHECKING:
@@ -68,8 +68,8 @@ class Recorder:
 
     def __enter__(self) -> Self:
         self._jobs_beside = note_jobs_beside(self.run)
-        wanted = want_tensorboard(self.config.logging.tensorboard)
-        self._writer = MetricsWriter(self.run.logs, wanted, self._progress.updates)
+        self._writer = MetricsWriter(self.run.logs, self._progress.updates)
+        self._sinks = Sinks(self.run, self.config, self._writer.last_step)
         self.console = Console("Training")
         self._lines = UpdateLines(self.console, self.config)
         return self
@@ -88,6 +88,7 @@ class Recorder:
             self._gpu.close()
             self.console.close()
             self._writer.close()
+            self._sinks.close("diverged" if kind is Diverged else "failed" if kind else self.ending or "running")
 
     def record(self, reports: list[UpdateReport]) -> None:
         """Take in all workers' reports of one update, in the order of their ranks."""
@@ -116,6 +117,7 @@ class Recorder:
         self.episodes.add(episode for report in reports for episode in report.episodes)
         metrics = self._metrics(reports, steps)
         self._writer.write(metrics)
+        self._sinks.write(metrics)
         if first.skipped_steps:
             self.run.event("not_finite", update=metrics["update"], skipped_steps=first.skipped_steps)
             skipped = counted(first.skipped_steps, "optimizer step")
@@ -232,8 +234,8 @@ class Recorder:
 
     def _new_meter(self) -> ResourceMeter:
         if self._pool is not None:
-            return ResourceMeter(self._pool.usage, self._pool.cores())
-        return ResourceMeter(disturbance=DisturbanceMeter())
+            return ResourceMeter(self._pool.usage, self._pool.cores(), apart=self._sinks.process)
+        return ResourceMeter(disturbance=DisturbanceMeter(), apart=self._sinks.process)
 
     def _warn(self, text: str) -> None:
         warn(text)

@@ -3,6 +3,7 @@
 import resource
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 
 import psutil
 
@@ -43,18 +44,21 @@ class ResourceMeter:
         elsewhere: Callable[[], tuple[Memory, float]] = lambda: (Memory(), 0.0),
         cores: int | None = None,
         disturbance: DisturbanceMeter | None = None,
+        apart: int | None = None,
     ):
         """`elsewhere`: memory and processor seconds of processes on other machines; `cores`: usable ones in total.
 
-        `disturbance`: None where the run's processes are not all in this process's tree.
+        `disturbance`: None where the run's processes are not all in this process's tree; `apart`: a process in it
+        that, with those it has started, is not the run's work.
         """
         self._process, self._elsewhere, self._disturbance = psutil.Process(), elsewhere, disturbance
+        self._apart = apart
         self._energy = EnergyMeter(on_cluster=cores is not None)
         self._amounts: Amounts = {}
-        self._probe = MemoryProbe(self._tree)
+        self._probe = MemoryProbe(lambda: self._own(self._tree()))
         self._started = self._last = time.perf_counter()
         tree = self._tree()
-        self._cpu_at_last, self._busy = _seconds(tree) + elsewhere()[1], 0.0
+        self._cpu_at_last, self._busy = _seconds(self._own(tree)) + elsewhere()[1], 0.0
         self._look(tree)
         self._cores = cores or usable_cpus()
         self.measure = "pss"  # until it is not known of some process
@@ -72,7 +76,7 @@ class ResourceMeter:
             return self._latest
         away, away_seconds = self._elsewhere()
         tree = self._tree()
-        memory, cpu = self._probe() + away, _seconds(tree) + away_seconds
+        memory, cpu = self._probe() + away, _seconds(self._own(tree)) + away_seconds
         self._look(tree)
         self._energy.look()
         used = {"rss": memory.rss, "pss": memory.pss or 0}
@@ -115,6 +119,19 @@ class ResourceMeter:
 
     def _tree(self) -> list[psutil.Process]:
         return [self._process, *self._process.children(recursive=True)]
+
+    def _own(self, tree: Iterable[psutil.Process]) -> list[psutil.Process]:
+        """Those of a tree, in which parents precede their children, whose work is the run's."""
+        if self._apart is None:
+            return list(tree)
+        own, apart = [], {self._apart}
+        for process in tree:
+            with suppress(psutil.NoSuchProcess):
+                if process.pid in apart or process.ppid() in apart:
+                    apart.add(process.pid)
+                else:
+                    own.append(process)
+        return own
 
     def _look(self, tree: Iterable[psutil.Process]) -> None:
         if self._disturbance is not None:

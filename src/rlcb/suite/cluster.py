@@ -26,7 +26,7 @@ from rlcb.errors import ResourceError, WorkersLost
 from rlcb.hardware import BESIDE_VARIABLE
 from rlcb.suite.directory import config_path, resumable
 from rlcb.suite.jobs import expected_memory, on_gpu, useful_threads
-from rlcb.suite.machines import Machines, UnderWay, train_words
+from rlcb.suite.machines import Machines, UnderWay, group_of, train_words
 from rlcb.suite.process import Child
 from rlcb.suite.remote_run import RemoteRun
 from rlcb.suite.settings import Suite
@@ -188,6 +188,7 @@ class Cluster(Machines):
             return [*command, *(["--num-threads", str(threads)] if need.cores is None else [])]
 
         variables = {BESIDE_VARIABLE: str(self._beside(run, node, unfinished)), FOLDER: os.environ.get(FOLDER, "")}
+        variables |= group_of(self._output)
         text = self._suite.configs[run.kind].to_yaml().encode()
         remote = RemoteRun(run, node, need.on(node), resumed, words, text, variables, self._watch)
         self._taken[run] = _Taken(node, need.on(node), remote)
@@ -197,7 +198,7 @@ class Cluster(Machines):
         """Start a parallel run, whose process is here and whose workers are on the nodes."""
         resumed = resumable(run)
         words = train_words(run, self._suite, config_path(self._output, run.kind), run.path, resumed)
-        child = Child(words, run.log)
+        child = Child(words, run.log, variables=group_of(self._output))
         child.where, child.resumed = _SPANNING, resumed
         self._spanning = run
         return child

@@ -9,6 +9,7 @@ from rlcb.analysis.suites import SuiteRun
 from rlcb.config.own_modules import import_words
 from rlcb.errors import ResourceError
 from rlcb.hardware import BESIDE_VARIABLE, CORES_VARIABLE
+from rlcb.run.tracking import GROUP_VARIABLE
 from rlcb.signals import StopRequest
 from rlcb.suite.directory import config_path, resumable
 from rlcb.suite.jobs import JobPlan, Room, waves
@@ -115,7 +116,7 @@ class ThisMachine(Machines):
             return None
         plan, resumed = self._plan, resumable(run)
         beside = plan.beside(run, [other for other in unfinished if other != run])
-        variables = {BESIDE_VARIABLE: str(beside), CORES_VARIABLE: str(len(plan.shares))}
+        variables = {BESIDE_VARIABLE: str(beside), CORES_VARIABLE: str(len(plan.shares)), **group_of(self._output)}
         words = train_words(run, self._suite, config_path(self._output, run.kind), run.path, resumed)
         if run.kind in plan.threads:
             words += ["--num-threads", str(plan.threads[run.kind])]
@@ -150,6 +151,11 @@ class ThisMachine(Machines):
             [(run, counted(claim, "core")) for run in wave if (claim := self._plan.claims[run.kind])]
             for wave in waves(runs, self._plan, self._suite)
         ]
+
+
+def group_of(output: Path) -> dict[str, str]:
+    """The variable that tells a run which suite it belongs to: the one in this directory."""
+    return {GROUP_VARIABLE: output.resolve().name}
 
 
 def train_words(run: SuiteRun, suite: Suite, config: Path, folder: Path, resumed: bool) -> list[str]:

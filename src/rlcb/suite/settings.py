@@ -18,8 +18,8 @@ from rlcb.console import note
 from rlcb.envs.families import canonical_env_name, find
 from rlcb.envs.own_code import load, module_of
 from rlcb.errors import NotPermitted, UsageError
-from rlcb.run.metrics import want_tensorboard
 from rlcb.run.request import new_config
+from rlcb.run.sinks import check_tracker, want_tensorboard
 from rlcb.suite.keys import (
     PASSED_ON,
     Sources,
@@ -191,6 +191,7 @@ def _build_configs(
         if kind.is_parallel and (words := division_note(configs[kind], changes)):
             said[f"{kind.pair}: {words}"] = None
         want_tensorboard(configs[kind].logging.tensorboard)
+        check_tracker(configs[kind].logging.track)
         _check_machines(kind, configs[kind], settings)
     for words in said:
         note(words)
