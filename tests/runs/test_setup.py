@@ -61,7 +61,12 @@ class Project:
             (self.bin / tool).symlink_to(found)
         self.program("nvidia-smi", "exit 1")
         self.program("python3.11", f'exec {sys.executable} "$@"')
-        self.env = {"PATH": str(self.bin), "HOME": str(folder), "PIP_INDEX_URL": index.url, "PIP_CONFIG_FILE": "/dev/null"}
+        self.env = {
+            "PATH": str(self.bin),
+            "HOME": str(folder),
+            "PIP_INDEX_URL": index.url,
+            "PIP_CONFIG_FILE": "/dev/null",
+        }
 
     def program(self, name: str, script: str) -> None:
         """Put a program on the path."""
