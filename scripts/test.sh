@@ -10,9 +10,9 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 venv=.venv
 if [ "${1:-}" = --python ]; then
-  python=${2:?--python: which?} numpy=${4:-}
+  [ $# = 2 ] || [ "$# ${3:-}" = "4 --numpy" ] || { echo "test.sh: error: $*; must be --python X [--numpy Y]" >&2; exit 2; }
+  python=$2 numpy=${4:-}
   case $python in */*) ;; *) python=python$python ;; esac
-  [ $# = 2 ] || [ "$# ${3:-}" = "4 --numpy" ] || { echo "test.sh: error: $*: --python X [--numpy Y]" >&2; exit 2; }
   venv=.venv-$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')${numpy:+-numpy-$numpy} ||
     { echo "test.sh: error: $python cannot be run" >&2; exit 2; }
   rm -rf "$venv"

@@ -34,8 +34,8 @@ def examine() -> int:
 
 def _python() -> str:
     version = ".".join(map(str, sys.version_info[:3]))
-    if not (3, 11) <= sys.version_info[:2] < (3, 13):
-        raise RuntimeError(f"this is {version}; Procgen has builds for Python 3.11 and 3.12 only, install one of them")
+    if not (3, 11) <= sys.version_info[:2] < (3, 15):
+        raise RuntimeError(f"this is {version}; must be 3.11 to 3.14")
     return version
 
 
