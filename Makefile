@@ -1,5 +1,5 @@
 # Every target sets up what it needs on first use and says in one line what it is about to do.
-PYTHON := .venv/bin/python
+VENV_PYTHON := .venv/bin/python
 IMPALA_DURATION := $(if $(DURATION),$(DURATION),0.5)
 DURATION ?= 1
 LOGS ?= ./benchmarks
@@ -30,17 +30,17 @@ $(filter-out help install test cluster-demo docs docs-serve clean,$(TARGETS)): i
 say = @printf '%s\n' '$(1)$(if $(ARGS), ($(subst ','\'',$(ARGS))))'
 define for_steps
 $(call say,Training $(1) on CoinRun for the steps of its configuration into $(2))
-@$(PYTHON) $(3) $(ARGS)
+@$(VENV_PYTHON) $(3) $(ARGS)
 endef
 has_unit = $(filter %h %m %s,$(1))
 timed = $(1)$(if $(call has_unit,$(1)),,h)
 define for_hours
 $(call say,Training $(1) on CoinRun for $(if $(call has_unit,$(4)),$(4),$(if $(filter 1,$(4)),1 hour,$(4) hours)) into $(2)_$(call timed,$(4)))
-@$(PYTHON) $(3) --duration $(4) --output-dir $(2)_$(call timed,$(4)) $(ARGS)
+@$(VENV_PYTHON) $(3) --duration $(4) --output-dir $(2)_$(call timed,$(4)) $(ARGS)
 endef
 define evaluate
 $(call say,Evaluating $(if $(CHECKPOINT),$(CHECKPOINT),the newest checkpoint$(1)): $(EPISODES) episodes on these levels: $(LEVELS))
-@$(PYTHON) $(2) $(if $(CHECKPOINT),--checkpoint $(CHECKPOINT)) --num-episodes $(EPISODES) --levels $(LEVELS) $(ARGS)
+@$(VENV_PYTHON) $(2) $(if $(CHECKPOINT),--checkpoint $(CHECKPOINT)) --num-episodes $(EPISODES) --levels $(LEVELS) $(ARGS)
 endef
 
 help:  ## show the targets
@@ -55,7 +55,7 @@ test:  ## linter, type checker and tests
 
 check:  ## is everything here that training needs?
 	$(call say,Checking the installation)
-	@$(PYTHON) quick_test.py
+	@$(VENV_PYTHON) quick_test.py
 
 train:  ## sequential PPO on CoinRun for total_timesteps
 	$(call for_steps,PPO sequentially,./benchmarks/sequential,train_ppo_sequential.py)
@@ -98,7 +98,7 @@ train-a3c-timed train-a3c-parallel-timed:  ## A3C on asynchronous workers on Coi
 
 benchmark:  ## suite: ALGORITHMS (ppo) in their modes × SEEDS (1 2 3) × GAMES (coinrun), DURATION hours each, evaluation, report in OUTPUT
 	$(call say,Benchmarking $(ALGORITHMS) on $(GAMES) with seeds $(SEEDS)$(,) hours of each run: $(DURATION)$(,) into $(OUTPUT))
-	@$(PYTHON) -m rlcb benchmark --duration $(DURATION) --algorithms $(ALGORITHMS) --seeds $(SEEDS) --games $(GAMES) --output-dir $(OUTPUT) $(ARGS)
+	@$(VENV_PYTHON) -m rlcb benchmark --duration $(DURATION) --algorithms $(ALGORITHMS) --seeds $(SEEDS) --games $(GAMES) --output-dir $(OUTPUT) $(ARGS)
 
 evaluate:  ## EPISODES (100) episodes of the newest checkpoint, or of CHECKPOINT, on LEVELS (train, unseen or both)
 	$(call evaluate,,evaluate.py)
@@ -117,7 +117,7 @@ evaluate-a3c:  ## the same for the newest checkpoint of A3C
 
 compare:  ## the newest sequential and parallel runs of one algorithm under LOGS (./benchmarks) side by side
 	$(call say,Comparing the newest sequential and parallel runs of one algorithm under $(LOGS))
-	@$(PYTHON) compare_results.py --newest $(LOGS) --output $(LOGS)/comparison.png $(ARGS)
+	@$(VENV_PYTHON) compare_results.py --newest $(LOGS) --output $(LOGS)/comparison.png $(ARGS)
 
 cluster-demo:  ## three Ray nodes on this machine: PPO and IMPALA with a node lost in the middle, beside local runs
 	$(call say,Training PPO and IMPALA on three Ray nodes of this machine$(,) about five minutes)
@@ -125,7 +125,7 @@ cluster-demo:  ## three Ray nodes on this machine: PPO and IMPALA with a node lo
 
 tensorboard:  ## TensorBoard for all runs under LOGS (./benchmarks), at HOST (localhost: this machine only) and PORT (6006 or the next free one)
 	$(call say,Starting TensorBoard for $(LOGS) at $(HOST)$(if $(PORT),:$(PORT)))
-	@$(PYTHON) -m tensorboard.main --logdir $(LOGS) --host $(HOST) $(if $(PORT),--port $(PORT)) $(ARGS)
+	@$(VENV_PYTHON) -m tensorboard.main --logdir $(LOGS) --host $(HOST) $(if $(PORT),--port $(PORT)) $(ARGS)
 
 docs:  ## the documentation as a site in site/; dead links are errors
 	$(call say,Building the documentation into site/)

@@ -1,18 +1,23 @@
 """Runs the same short fixed-seed trainings with an earlier commit and with this tree, and compares them bit for bit.
 
-usage: .venv/bin/python scripts/golden.py BASE [--only WORD]
+usage: .venv/bin/python scripts/golden.py BASE [--only WORD] [--python PYTHON]
+
+If that commit needs other packages than this tree, it runs in an environment of its own (.venv-golden-…), made once
+from its own pyproject.toml and constraints.txt, with the torch of this one.
 
 Everything that is deterministic must match: weights, optimizer state and every metric that is not a time or a
 measurement of resources. Nothing is stored: rounding depends on the processor, so both sides run here, now.
 """
 
 import argparse
+import hashlib
 import json
 import os
 import subprocess
 import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
+from importlib.metadata import version
 from pathlib import Path
 
 import torch
@@ -57,6 +62,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Compare fixed-seed results with an earlier commit's, bit for bit.")
     parser.add_argument("base", help="the commit to compare with")
     parser.add_argument("--only", default="", metavar="WORD", help="only the cases whose name holds this")
+    parser.add_argument("--python", default=sys.executable, help="the interpreter of that commit's environment")
     arguments = parser.parse_args()
     different = []
     with tempfile.TemporaryDirectory(prefix="rlcb-golden-") as folder, ThreadPoolExecutor(2) as beside:
@@ -64,9 +70,10 @@ def main() -> int:
         git = ["git", "-C", str(ROOT), "worktree"]
         subprocess.run([*git, "add", "--quiet", "--detach", str(base), arguments.base], check=True)
         try:
+            pythons = {base: environment_of(base, arguments.python), ROOT: sys.executable}
             for name in (name for name in CASES if arguments.only in name):
                 sides = [(base, Path(folder) / "then" / name), (ROOT, Path(folder) / "now" / name)]
-                then, now = beside.map(lambda side, name=name: train(side[0], name, side[1]), sides)
+                then, now = beside.map(lambda side, name=name: train(*side, name, pythons[side[0]]), sides)
                 problem = difference(then, now)
                 print(
                     f"{'identical' if problem is None else 'DIFFERENT'}  {name}{f': {problem}' if problem else ''}",
@@ -79,11 +86,33 @@ def main() -> int:
     return 1 if different else 0
 
 
-def train(tree: Path, name: str, output: Path) -> Path:
+def environment_of(tree: Path, python: str) -> str:
+    """An interpreter with the packages that a tree asks for: this one, or that of an environment made for it."""
+    wanted, here = (folder.joinpath("pyproject.toml").read_text() for folder in (tree, ROOT))
+    pins, pins_here = (folder.joinpath("constraints.txt").read_text() for folder in (tree, ROOT))
+    if (wanted, pins) == (here, pins_here):
+        return sys.executable
+    torch_here = f"torch=={version('torch')}"
+    digest = hashlib.sha256("\n".join((wanted, pins, torch_here, str(Path(python).resolve()))).encode()).hexdigest()
+    environment = ROOT / f".venv-golden-{digest[:8]}"
+    inside, complete = environment / "bin/python", environment / ".installed"
+    if not complete.exists():
+        print(f"making {environment.name} for the packages of the earlier commit", flush=True)
+        subprocess.run([python, "-m", "venv", "--clear", str(environment)], check=True)
+        constraints = environment / "constraints.txt"
+        constraints.write_text("".join(line for line in pins.splitlines(True) if not line.startswith("torch==")))
+        install = [str(inside), "-m", "pip", "--disable-pip-version-check", "install", "-c", str(constraints)]
+        alone = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+        subprocess.run([*install, f"{tree}[cluster]", torch_here], env=alone, check=True)
+        complete.touch()
+    return str(inside)
+
+
+def train(tree: Path, output: Path, name: str, python: str) -> Path:
     """Train half a case and the other half after a resume, with the code of one tree; returns the run's directory."""
     algorithm, mode, flags = CASES[name]
     steps = int(flags[flags.index("--total-timesteps") + 1])
-    command = [sys.executable, "-m", "rlcb", "train"]
+    command = [python, "-m", "rlcb", "train"]
     first = [algorithm, "--mode", mode, *flags, "--total-timesteps", str(steps // 2), "--output-dir", str(output)]
     second = ["--resume", str(output), "--total-timesteps", str(steps)]
     for words in (first, second):

@@ -97,8 +97,8 @@ def _network(spec: "EnvSpec") -> str:
 
 def _python() -> str:
     version = ".".join(map(str, sys.version_info[:3]))
-    if sys.version_info < (3, 11):  # noqa: UP036  quick_test.py runs with any
-        raise RuntimeError(f"this is {version}; Python 3.11 or later is needed")
+    if not (3, 11) <= sys.version_info[:2] < (3, 15):
+        raise RuntimeError(f"this is {version}; must be 3.11 to 3.14")
     return version
 
 

@@ -264,7 +264,7 @@ def split(batch: BatchType, size: int) -> list[BatchType]:
 
 
 def _copies(tensors: dict[str, Tensor]) -> Arrays:
-    return {name: np.array(tensor.detach().cpu()) for name, tensor in tensors.items()}
+    return {name: np.array(tensor.detach().cpu().numpy()) for name, tensor in tensors.items()}
 
 
 def _explained(sums: list[float], count: int) -> float | None:

@@ -195,6 +195,15 @@ def test_normalizer_divides_by_the_deviation_of_the_discounted_return() -> None:
         assert scaled == pytest.approx(np.clip(rewards / np.sqrt(np.var(returns) + 1e-8), -10, 10), rel=1e-5)
 
 
+def test_normalizer_divides_in_float32_whatever_the_numpy() -> None:
+    rewards = np.random.default_rng(0).normal(size=(64, 8)).astype(np.float32)
+    normalizer = RewardNormalizer(8, gamma=0.9)
+    scaled = normalizer(rewards, np.zeros((64, 8), np.bool_), alone)
+    deviation = np.full(rewards.shape, np.sqrt(normalizer.variance + 1e-8), np.float32)
+    assert scaled.dtype == np.float32
+    assert scaled.tobytes() == (rewards / deviation).tobytes()
+
+
 def test_normalizer_takes_no_reward_at_all() -> None:
     assert not RewardNormalizer(2, 0.99)(np.zeros((5, 2), np.float32), np.zeros((5, 2), np.bool_), alone).any()
 

@@ -36,7 +36,8 @@ class RewardNormalizer:
         count, first, second = map(float, total(np.array([returns.size, returns.sum(), np.square(returns).sum()])))
         rollout = (count, first / count, max(second - first * first / count, 0.0))
         self.moments = joined_moments(self.moments, rollout)
-        scaled: NDArray[np.float32] = (rewards / np.sqrt(self.variance + EPSILON)).astype(np.float32)
+        # A float64 deviation would make NumPy 2 divide in float64, and round otherwise than NumPy 1.26.
+        scaled: NDArray[np.float32] = rewards / np.float32(np.sqrt(self.variance + EPSILON))
         return np.clip(scaled, -CLIP, CLIP)
 
     @property
