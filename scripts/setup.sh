@@ -134,7 +134,8 @@ again="the packages could not be installed; the lines above say why, and the sam
 pip install -c constraints.txt -e '.[tensorboard,video,fast,cluster,dev]' ${torch:+"$torch"} >&2 || fail "$again"
 rm -rf "$TMPDIR"
 
-# --- Here the engine of the Procgen games is to be fetched where it is missing, e.g.: "$venv/bin/rlcb" doctor --fix
+# --- Procgen's engine, and a look whether all of it works
+"$venv/bin/rlcb" doctor --fix >&2 || fail "the installation does not work; the line marked ✗ says why"
 
 printf '%s' "$wanted" > "$stamp"
 rm "$broken"

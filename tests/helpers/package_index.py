@@ -8,17 +8,25 @@ from contextlib import contextmanager
 from pathlib import Path
 
 
-def make_wheel(folder: Path, name: str, version: str, needs: tuple[str, ...] = (), size: int = 0) -> Path:
-    """A wheel with one module that knows its version; `size`: bytes of ballast that do not compress."""
+def make_wheel(
+    folder: Path, name: str, version: str, needs: tuple[str, ...] = (), size: int = 0, command: str = ""
+) -> Path:
+    """A wheel with one module that knows its version; `size`: bytes of ballast that do not compress.
+
+    `command`: a program that it installs, which prints what it was started with.
+    """
     module = name.replace("-", "_")
     info = f"{module}-{version}.dist-info"
     required = "".join(f"Requires-Dist: {one}\n" for one in needs)
     path = folder / f"{module}-{version}-py3-none-any.whl"
     with zipfile.ZipFile(path, "w") as wheel:
-        wheel.writestr(f"{module}/__init__.py", f"__version__ = {version!r}\n")
+        main = "import sys\ndef main():\n    print(*sys.argv[1:])\n"
+        wheel.writestr(f"{module}/__init__.py", f"__version__ = {version!r}\n{main}")
         wheel.writestr(f"{module}/ballast", bytes(size))
         wheel.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{required}")
         wheel.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        if command:
+            wheel.writestr(f"{info}/entry_points.txt", f"[console_scripts]\n{command} = {module}:main\n")
         wheel.writestr(f"{info}/RECORD", f"{info}/RECORD,,\n")
     return path
 

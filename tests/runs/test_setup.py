@@ -40,7 +40,7 @@ sys.path.insert(0, {str(ROOT / "tests")!r})
 from helpers.package_index import make_wheel
 
 def build_editable(folder, config_settings=None, metadata_directory=None):
-    return make_wheel(Path(folder), "rl-cluster-benchmark", "0.1", ("torch>=2",)).name
+    return make_wheel(Path(folder), "rl-cluster-benchmark", "0.1", ("torch>=2",), command="rlcb").name
 """
 
 
@@ -130,6 +130,7 @@ def test_without_a_gpu_the_build_for_cpus_is_taken_and_a_second_setup_does_nothi
     assert f"torch {TORCH}, the build for CPUs, as there is no NVIDIA GPU" in said
     assert "0.5 GB to download and 1.9 GB on disk" in said
     assert f"Python {sys.version.split()[0]} ({project.bin}/python3.11)" in said
+    assert "doctor --fix" in said.splitlines()  # as the program prints that stands for the real one
     asked = list(project.index.asked)
     assert project.setup() == ""
     assert project.index.asked == asked

@@ -2,13 +2,10 @@
 
 import csv
 import hashlib
-import http.server
 import os
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from zipfile import ZipFile
 
@@ -16,6 +13,7 @@ import numpy as np
 import psutil
 import pytest
 
+from helpers.package_index import make_wheel, serving
 from helpers.processes import Finished, run
 from rlcb.config.schema import EnvConfig
 from rlcb.envs import engine, libenv
@@ -237,23 +235,11 @@ def test_other_environments_need_no_engine(tmp_path: Path, nowhere: dict[str, st
 @pytest.fixture
 def index(tmp_path: Path) -> Iterator[str]:
     """A package index on this machine, with a file under the name of the wheel that is something else."""
-    folder = tmp_path / "index" / "procgen-mirror"
-    folder.mkdir(parents=True)
-    with ZipFile(folder / engine.WHEEL, "w") as wheel:
-        about = f"procgen_mirror-{engine.VERSION}.dist-info"
-        wheel.writestr(f"{about}/METADATA", f"Metadata-Version: 2.1\nName: procgen-mirror\nVersion: {engine.VERSION}\n")
-        wheel.writestr(f"{about}/WHEEL", "Wheel-Version: 1.0\nTag: cp312-cp312-manylinux2014_x86_64\n")
-        wheel.writestr(f"{about}/RECORD", "")
-    (folder / "index.html").write_text(f'<a href="{engine.WHEEL}">{engine.WHEEL}</a>')
-
-    class Quiet(http.server.SimpleHTTPRequestHandler):
-        def log_message(self, *words: object) -> None: ...
-
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(folder.parent)))
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    server.server_close()
+    folder = tmp_path / "index"
+    folder.mkdir()
+    make_wheel(folder, "procgen-mirror", engine.VERSION).rename(folder / engine.WHEEL)
+    with serving(folder) as server:
+        yield server.url
 
 
 @pytest.fixture(scope="module")
