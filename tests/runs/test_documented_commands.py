@@ -47,6 +47,7 @@ NOT_RUN = {
     "pip install 'rl-cluster-benchmark[mujoco]'": _INSTALLS,
     "pip install 'rl-cluster-benchmark[tensorboard]'": _INSTALLS,
     "pip install 'rl-cluster-benchmark[video]'": _INSTALLS,
+    "pip install 'rl-cluster-benchmark[wandb]'": _INSTALLS,
     "pip wheel --no-deps --wheel-dir dist .": "tests/runs/test_wheel.py does the same",
     "python3.11 -m venv ~/rlcb": _INSTALLS,
     "~/rlcb/bin/pip install -c constraints.txt "

@@ -184,7 +184,7 @@ class _Apart:
                     self._run.event(_EVENT, tracker=self._name, id=said["id"])
             if said["problem"]:
                 warn(f"{self._title}: {said['problem']}")
-            elif self._run:
+            else:
                 note(f"{self._title}: {said['where']}")
         elif said["is"] == "done":
             self._over = True
