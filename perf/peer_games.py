@@ -6,13 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from procgen import ProcgenGym3Env
 
 from peer_work import DISTRIBUTION, GAME, NUM_LEVELS
 
 
 def make_games(num_envs: int, seed: int) -> Any:
     """Start so many copies of the game; `seed` picks the order of levels."""
+    from procgen import ProcgenGym3Env  # in the peers' environments
+
     return ProcgenGym3Env(
         num=num_envs,
         env_name=GAME,

@@ -17,7 +17,9 @@ if [ "${1:-}" = --python ]; then
     { echo "test.sh: error: $python cannot be run" >&2; exit 2; }
   rm -rf "$venv"
   VENV=$venv PYTHON=$python bash scripts/setup.sh
-  [ -z "$numpy" ] || "$venv/bin/python" -m pip install --disable-pip-version-check "numpy==$numpy.*"
+  # Without the pins, pip finds older packages where the pinned ones need a later NumPy.
+  [ -z "$numpy" ] || "$venv/bin/python" -m pip install --disable-pip-version-check "numpy==$numpy.*" \
+    -e '.[tensorboard,video,fast,cluster,dev]'
 else
   bash scripts/setup.sh
 fi

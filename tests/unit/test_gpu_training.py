@@ -14,10 +14,11 @@ from rlcb.collector import Collector
 from rlcb.config.gpu_plan import env_threads, gpu_choices
 from rlcb.config.load import build_config
 from rlcb.config.schema import Config
+from rlcb.envs.base import NotFinite
 from rlcb.envs.episodes import EpisodeCounter
 from rlcb.envs.families import make_env
 from rlcb.envs.groups import EnvGroups
-from rlcb.errors import CheckpointUnusable, Diverged, UsageError
+from rlcb.errors import CheckpointUnusable, UsageError
 from rlcb.execution.worker import make_policy, seeds
 from rlcb.gpu.collector import GpuCollector
 from rlcb.gpu.learner import GpuLearner
@@ -141,7 +142,7 @@ def test_a_reward_that_is_not_finite_is_refused(monkeypatch: pytest.MonkeyPatch)
         return result
 
     monkeypatch.setattr(env, "step", broken)
-    with closing(run.env), pytest.raises(Diverged, match="reward that is not finite"):
+    with closing(run.env), pytest.raises(NotFinite, match="reward that is not finite"):
         run.collector.collect()
 
 

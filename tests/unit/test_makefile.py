@@ -1,5 +1,6 @@
 """The Make targets do what README and `make help` say."""
 
+import shutil
 import subprocess
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from helpers.documented import make_targets
 from helpers.processes import ROOT
 
+pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
 ALGORITHMS = ("", "-impala", "-a2c", "-a3c")
 REQUIRED = {
     "install", "test", "check", "compare", "benchmark", "tensorboard", "docs", "clean", "evaluate",

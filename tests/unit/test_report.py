@@ -334,6 +334,7 @@ def test_the_command_writes_it_and_says_where(tmp_path: Path, capsys: pytest.Cap
         assert f"Written: {tmp_path / 'out' / name}" in printed
 
 
+@pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
 def test_the_version_names_the_commit_of_its_own_checkout(tmp_path: Path) -> None:
     def git(*arguments: str) -> str:
         who = ("-c", "user.name=x", "-c", "user.email=x@example.org")

@@ -320,9 +320,10 @@ def test_a_disk_that_is_too_small_for_all_runs_is_refused(tmp_path: Path) -> Non
 # --- what is seen
 
 
-def test_a_terminal_shows_a_bar_with_the_last_words_of_the_runs_under_way() -> None:
+def test_a_terminal_shows_a_bar_with_the_last_words_of_the_runs_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
     from rich.console import Console
 
+    monkeypatch.setenv("TERM", "xterm")  # a dumb one shows no bar
     screen = io.StringIO()
     display = Display(Console(file=screen, force_terminal=True, width=100))
     times = f"elapsed {clock(723)}, about {clock(2280)} left"
