@@ -226,7 +226,8 @@ def _spread(
     """A mean with its deviation, as finely as its interval or else the deviation deserves."""
     if mean is None:
         return _number(mean, "", why_not)
-    return " ".join(with_deviation(mean, deviation, interval[1] - interval[0] if interval else None)).rstrip()
+    text, spread = with_deviation(mean, deviation, interval[1] - interval[0] if interval else None)
+    return f"{text} {spread or '± n/a'}"
 
 
 def interval_text(interval: tuple[float, float] | None, form: str = "") -> str:

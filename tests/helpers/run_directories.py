@@ -17,7 +17,7 @@ MACHINE = {
     "instruction_sets": ["avx2"], "memory_gb": 16.0, "gpus": [], "gpu_driver": None,
     "platform": "Linux", "python": "3.11.7",
     "versions": {
-        "rlcb": "0.1.0+g0123456789ab", "torch": "2.13.0", "procgen-mirror": "0.10.7", "gymnasium": "1.4.0",
+        "rlcb": "0.1.0+g0123456789ab", "torch": "2.13.0", "gymnasium": "1.4.0",
         "numpy": "1.26.4",
     },
 }  # fmt: skip

@@ -90,7 +90,9 @@ def test_groups_act_and_learn_as_one_environment_does(algorithm: str, env: str, 
             assert torch.allclose(one.learner.weights, other.learner.weights, rtol=tolerance, atol=tolerance)
             assert found.metrics.keys() == expected.metrics.keys()
             for name, value in expected.metrics.items():
-                assert found.metrics[name] == pytest.approx(value, rel=1e-2, abs=1e-3), name
+                # Without policy lag all ratios are 1, and rounding decides which of them count as clipped.
+                chance = 0.05 if name == "vtrace/clip_fraction" else 1e-3
+                assert found.metrics[name] == pytest.approx(value, rel=1e-2, abs=chance), name
         assert one.env.get_state() == other.env.get_state()
         assert np.array_equal(one.collector.observation, other.collector.observation)
 
