@@ -150,7 +150,9 @@ def test_modules_that_the_shell_names_need_no_flag(folder: Path) -> None:
     config = yaml.safe_load((folder / "run" / "config.yaml").read_text())
     assert config["env"]["imports"] == ["my_envs"]  # the network names its module itself
     assert json.loads((folder / "run" / "training_summary.json").read_text())["total_timesteps"] == 192
-    script = in_shell(folder, modules, str(ROOT / "train_ppo_sequential.py"), *env[:2], *length, "--dry-run")
+    script = in_shell(
+        folder, modules, str(ROOT / "train_ppo_sequential.py"), *env[:2], "--total-timesteps", "8192", "--dry-run"
+    )
     assert script.returncode == 0, script.stderr
 
 
