@@ -1,6 +1,8 @@
 """What is filmed of an evaluation."""
 
+import shutil
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ from helpers.in_process import evaluate, final
 from rlcb.envs.families import make_env
 from rlcb.evaluation.play import Actor
 from rlcb.evaluation.policy import build_policy, environment_for, find_policy
-from rlcb.evaluation.video import find_ffmpeg, watch, write_video
+from rlcb.evaluation.video import find_ffmpeg, open_window, show, watch, write_video
 
 pytestmark = pytest.mark.xdist_group("videos")
 
@@ -121,3 +123,26 @@ def test_without_a_display_the_evaluation_goes_on(
     assert done.returncode == 0
     assert "no window" in done.stderr
     assert "Mean Reward" in done.stdout
+
+
+@pytest.mark.skipif(not shutil.which("Xvfb"), reason="no X server for tests: apt-get install -y xvfb")
+def test_a_window_shows_the_frames(monkeypatch: pytest.MonkeyPatch) -> None:
+    server = subprocess.Popen(["Xvfb", "-displayfd", "1"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    assert server.stdout is not None
+    monkeypatch.setenv("DISPLAY", f":{server.stdout.readline().strip()}")
+    try:
+        window, seen = open_window(), []
+
+        def frames() -> Iterator[Any]:
+            for red in (10, 200):
+                yield np.full((64, 64, 3), (red, 20, 30), np.uint8)
+                seen.append((window._picture.get(300, 300), window._picture.width()))
+            window.close()  # as the user may at any time
+            yield np.zeros((64, 64, 3), np.uint8)
+
+        show(window, frames())
+        assert seen == [((10, 20, 30), 512), ((200, 20, 30), 512)]
+        assert not window.is_open
+    finally:
+        server.kill()
+        server.wait()

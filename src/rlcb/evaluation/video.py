@@ -170,9 +170,9 @@ def show(window: Window, frames: Iterable[Frame]) -> None:
     """Show the frames at the speed of play until they end or the window is closed."""
     due = time.perf_counter()
     for frame in frames:
-        window.draw(frame)
         if not window.is_open:
             break
+        window.draw(frame)
         due += 1 / FPS
         time.sleep(max(due - time.perf_counter(), 0.0))
     window.close()
