@@ -214,14 +214,14 @@ def test_without_an_engine_one_line_says_what_to_do(
         done.assert_one_line_error(6, "RLCB_OFFLINE forbids to fetch it", engine.WHEEL, "put into", str(home))
     elif case == "no network":
         done = rlcb(*train, env=env)
-        done.assert_one_line_error(6, "not on this machine and cannot be fetched", engine.WHEEL, str(home))
+        done.assert_one_line_error(6, "cannot be fetched: the package index cannot be reached", engine.WHEEL, str(home))
     elif case == "unwritable":
         home.write_text("a file where a folder should be")
         done = rlcb(*train, env=env)
         done.assert_one_line_error(6, f"{home}/rlcb: ", "XDG_CACHE_HOME chooses another folder")
     else:
         done = rlcb(*train, env={**env, "PIP_INDEX_URL": index})
-        done.assert_one_line_error(6, "its hash is wrong", engine.WHEEL, str(home))
+        done.assert_one_line_error(6, "the hash of what the package index gave is wrong", engine.WHEEL, str(home))
     assert not (tmp_path / "run").exists()
     assert leftovers(home) == []
 

@@ -122,7 +122,9 @@ def _engine() -> tuple[CDLL, Path]:
         return load(engine.library(folder)), folder
     except OSError as error:
         reason = str(error).splitlines()[0]
-        raise ResourceError(f"Procgen's engine cannot be loaded: {reason}; a missing system library: {APT}") from None
+        raise ResourceError(
+            f"Procgen's engine cannot be loaded: {reason}; if a system library is missing: {APT}"
+        ) from None
 
 
 def _games(settings: EnvSettings, num: int, seed: int, num_threads: int, pictured: bool) -> Games:
