@@ -39,12 +39,15 @@ def children(pid: int, kind: str = "") -> list[psutil.Process]:
     found = []
     for process in psutil.process_iter():
         try:
-            words = process.cmdline()
+            words, parent = process.cmdline(), process.ppid()
         except psutil.Error:  # it is just ending
             continue
         if words[1:3] == ["-m", "rlcb.execution.entry"] and kind in ("", words[3]) and words[-1] == str(pid):
-            found.append(process)
-    return sorted(found, key=lambda process: (process.create_time(), process.pid))
+            found.append((process, parent))
+    # What such a process starts has its command line, too, until it becomes the other program.
+    own = {process.pid for process, _ in found}
+    mine = [process for process, parent in found if parent not in own]
+    return sorted(mine, key=lambda process: (process.create_time(), process.pid))
 
 
 def oldest(pid: int, kind: str) -> psutil.Process:

@@ -280,7 +280,7 @@ SMALL = ("--env", "CartPole-v1", "--mode", "parallel", "--n-steps", "32", "--ten
 def test_far_more_workers_than_cores_are_refused_unless_they_are_wanted(algorithm: str, tmp_path: Path) -> None:
     many = ("train", algorithm, *SMALL, *CROWD, "--total-timesteps", "4096", "--output-dir", tmp_path / "run")
     noun = "actor" if algorithm == "impala" else "worker"
-    said = (f"--num-{noun}s: {MOST + 1} {noun}s on ", f"valid here: 1 to {MOST} or auto", "add --oversubscribe")
+    said = (f"--num-{noun}s: {MOST + 1} {noun}s on ", f"valid here: 1 to {MOST} or auto", "--oversubscribe starts them")
     for more in ((), ("--dry-run",)):
         rlcb_here(*many, *more).assert_one_line_error(2, *said)
     assert not (tmp_path / "run").exists()

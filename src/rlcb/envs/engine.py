@@ -23,7 +23,7 @@ from pathlib import Path
 
 from rlcb.console import note
 from rlcb.errors import ResourceError
-from rlcb.files import cache_folder, refuse_unwritable, sha256_of, take_lock
+from rlcb.files import cache_folder, read_regular, refuse_unwritable, sha256_of, take_lock
 
 VERSION = "0.10.7"
 FOLDER = "RLCB_PROCGEN"  # environment variable: the folder with the engine, in place of all others
@@ -98,7 +98,7 @@ def problem(folder: Path) -> str | None:
     """What is wrong with the files in a folder with the engine, as far as the package's own list of them tells."""
     lists = list(folder.glob("procgen*.dist-info/RECORD"))
     for path in lists:
-        for name, digest, size in csv.reader(path.read_text(encoding="utf-8").splitlines()):
+        for name, digest, size in csv.reader(read_regular(path, _LARGEST).decode().splitlines()):
             ours, file = name.startswith("procgen/data/") or ".libs/" in name, folder / name
             if ours and not (file.is_file() and file.stat().st_size == int(size)):
                 return f"{file} is missing or damaged"

@@ -17,13 +17,14 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from rlcb.errors import ResourceError, UsageError
-from rlcb.files import Appender
+from rlcb.files import Appender, read_regular
 from rlcb.run.history import Metrics
 
 INSTALL_TENSORBOARD = "pip install 'rl-cluster-benchmark[tensorboard]'"
 INSTALL_WANDB = "pip install 'rl-cluster-benchmark[wandb]'"
 VIDEO = "evaluation/video"
 _LONGEST = 300  # characters of a message from elsewhere
+_LARGEST_VIDEO = 2**28  # bytes
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,7 @@ class TensorBoard:
     def video(self, file: Path, step: int) -> None:
         """Show a GIF, the only kind of video that TensorBoard plays, under Images."""
         if file.suffix.lower() == ".gif":
-            self._values(step, [{"tag": VIDEO, "image": {"encoded_image_string": file.read_bytes()}}])
+            self._values(step, [{"tag": VIDEO, "image": {"encoded_image_string": read_regular(file, _LARGEST_VIDEO)}}])
 
     def end(self, summary: Metrics) -> None:
         """Show the summary under Text, and finish the file."""
