@@ -1,17 +1,17 @@
 """Clusters that are not there, not ours or not installed: one line that says so."""
 
 import os
+import re
 import socket
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from helpers.cluster_runs import CART, FOUR, TWO, flags
-from helpers.clusters import SETTINGS
+import pytest
+
+from helpers.cluster_runs import CART, FOUR, TWO, flags, needs_ray
+from helpers.clusters import SETTINGS, ray_cluster
 from helpers.processes import rlcb
-
-if TYPE_CHECKING:
-    pass
+from rlcb.envs import engine
 
 
 def test_a_cluster_beyond_this_machine_needs_a_token(tmp_path: Path) -> None:
@@ -47,6 +47,18 @@ def test_without_ray_the_exact_command_is_named(tmp_path: Path) -> None:
     done = rlcb("train", "ppo", *FOUR, *CART, "--cluster", "local", *output, env=env)
     done.assert_one_line_error(2, "pip install 'rl-cluster-benchmark[cluster]'")
     assert rlcb(*flags("ppo", 2, tmp_path / "here", TWO), env=env).returncode == 0
+
+
+@pytest.mark.cluster
+def test_a_node_without_procgens_engine_is_named(tmp_path: Path) -> None:
+    needs_ray()
+    with ray_cluster(2) as cluster:
+        cluster.add_node(num_cpus=2, env_vars={engine.FOLDER: "/nowhere"})
+        words = ("train", "ppo", *FOUR, "--num-envs", "4", "--n-steps", "16", "--batch-size", "64")
+        done = rlcb(*words, "--cluster", cluster.address, "--output-dir", tmp_path / "run", env=SETTINGS)
+    assert done.returncode == 4, done.stderr
+    last = done.stderr.strip().splitlines()[-1]
+    assert re.match(r"rlcb train: error: node [\d.]+: RLCB_PROCGEN=/nowhere: Procgen's engine is not there; ", last)
 
 
 def test_somebody_else_at_the_address(tmp_path: Path) -> None:
