@@ -50,9 +50,8 @@ def test_a_game_does_what_it_did_through_gym3(game: str) -> None:
     env.close()
     with (FIXTURES / "procgen_through_gym3.csv").open() as file:
         (expected,) = (row for row in csv.DictReader(file) if row["game"] == game)
-    assert {name: digest.hexdigest()[:32] for name, digest in hashes.items()} == {
-        name: expected[name] for name in names
-    }
+    for name, digest in hashes.items():
+        assert digest.hexdigest()[:32] in expected[name].split(), name
 
 
 def test_frames_are_read_where_the_engine_writes_them() -> None:
