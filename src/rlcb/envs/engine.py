@@ -196,7 +196,7 @@ def _install(scratch: Path, folder: Path) -> str | None:
     lines = [line.strip() for line in done.stdout.splitlines() if line.strip()]
     if any("hash" in line.lower() and "match" in line.lower() for line in lines):
         return f"the hash of {folder / WHEEL if (folder / WHEEL).exists() else 'what the package index gave'} is wrong"
-    if any("Errno" in line for line in lines):
+    if any("Errno" in line or "os error" in line for line in lines):  # as pip and uv write it
         return "the package index cannot be reached"
     errors = [line.removeprefix("ERROR: ") for line in lines if line.startswith("ERROR: ")] or lines[-1:]
     return " ".join(errors[-1:]) or f"{command[0]} failed"
