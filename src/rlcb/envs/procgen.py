@@ -60,7 +60,7 @@ class ProcgenEnv:
         return Step(self._games.frames, self._games.rewards, self._games.firsts)
 
     def observation_memory(self) -> NDArray[Any]:
-        """Where all frames are."""
+        """Where all frames are, from now on."""
         return self.observe()
 
     def get_state(self) -> list[bytes]:
@@ -82,10 +82,6 @@ class ProcgenEnv:
     def completed(self) -> NDArray[np.bool_]:
         """Whether each copy's last finished episode completed its level [B]."""
         return self._games.infos["prev_level_complete"].astype(np.bool_)
-
-    def level_seeds(self) -> NDArray[np.int32]:
-        """The seeds of the levels that the copies are in [B]."""
-        return self._games.infos["level_seed"].copy()
 
     def only(self, copies: list[int]) -> "ProcgenEnv":
         """These copies as they are, in an environment of their own; this one is closed."""
