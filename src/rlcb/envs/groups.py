@@ -78,7 +78,7 @@ class EnvGroups:
     def step(self, actions: Actions) -> Step:
         """Apply one action to each copy."""
         for group in self.groups:
-            group.send(np.ascontiguousarray(actions[group.columns]))
+            group.send(actions[group.columns].copy())
         steps = [group.receive() for group in self.groups]
         truncated = {
             group.columns.start + index: final
