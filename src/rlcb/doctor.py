@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rlcb.errors import ResourceError, UsageError
-from rlcb.words import FAILURE, GOOD, WARNING, counted
+from rlcb.words import FAILURE, GOOD, WARNING, counted, typed
 
 if TYPE_CHECKING:
     from rlcb.envs.base import EnvSpec
@@ -77,7 +77,7 @@ def examine_environment(name: str, imports: Sequence[str]) -> int:
         return code
     words = ["rlcb", "train", "ppo", "--env", name, *(word for one in imports for word in ("--import", one))]
     also = f" ({counted(warnings, 'warning')})" if warnings else ""
-    print(f"Training in {short} can work{also}: {shlex.join(words)}{network} --total-timesteps 100000")
+    print(f"Training in {short} can work{also}: {typed(shlex.join(words))}{network} --total-timesteps 100000")
     return 0
 
 
@@ -90,7 +90,8 @@ def _network(spec: "EnvSpec") -> str:
     try:
         make_network("auto", spec)
     except UsageError:
-        print(f"! Network: pictures of {spec.observation_shape} are too small for the default; use --network impala")
+        small = f"pictures of {spec.observation_shape} are too small for the default; use --network impala"
+        print(f"{WARNING} Network: {small}")
         return " --network impala"
     return ""
 
@@ -194,10 +195,11 @@ def _procgen(fix: bool) -> str:
     from rlcb.envs import engine
     from rlcb.envs.families import make_env, make_ready
 
-    if engine.find() is None and (unsupported := engine.unsupported()):
+    missing = engine.find() is None
+    if missing and (unsupported := engine.unsupported()):
         return Doubt(unsupported)
-    if engine.find() is None and not fix:
-        return Doubt(f"its engine is not here yet; a run that needs it fetches it, and so does: {FIX}")
+    if missing and not fix:
+        return Doubt(f"its engine is not here yet; a run that needs it fetches it, and so does: {typed(FIX)}")
     make_ready("coinrun")
     env = make_env(EnvConfig(), num_envs=2, seed=0, num_threads=0)
     env.step(np.zeros(2, np.int64))

@@ -56,7 +56,7 @@ def test_a_game_does_what_it_did_through_gym3(game: str) -> None:
 
 def test_frames_are_read_where_the_engine_writes_them() -> None:
     env = ProcgenEnv(EnvConfig(), 2, seed=0, num_threads=2)
-    memory = env.observation_memory()
+    memory = env.observe()
     before = memory.copy()
     for step in range(20):
         assert env.step(np.full(2, 7)).observations is memory, step

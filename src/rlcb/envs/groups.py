@@ -11,16 +11,13 @@ from rlcb.envs.families import make_env
 
 @runtime_checkable
 class StepsInBackground(Protocol):
-    """An environment that steps in threads of its own and gives all observations in the same memory."""
+    """An environment that steps in threads of its own and gives all observations in the memory of the first."""
 
     def send(self, actions: Actions) -> None:
         """Begin a step."""
 
     def receive(self) -> Step:
         """Wait for the step that was begun; its arrays are overwritten by the next one."""
-
-    def observation_memory(self) -> NDArray[Any]:
-        """Where every observation will be from now on, until the environment is closed."""
 
 
 class EnvGroup:
@@ -30,7 +27,7 @@ class EnvGroup:
         """`columns`: which of the run's environments these are."""
         self.env, self.columns = env, columns
         self._actions: Actions | None = None  # of a step that was begun
-        self.memory = env.observation_memory() if isinstance(env, StepsInBackground) else env.observe()
+        self.memory = env.observe()
 
     def send(self, actions: Actions) -> None:
         """Begin a step; environments without threads of their own do it when they are waited for."""

@@ -12,7 +12,7 @@ from rlcb.envs.base import EnvSettings, EnvSpec, Step
 from rlcb.envs.families import GAMES, find, missing_mode
 from rlcb.envs.libenv import Games, load
 from rlcb.errors import CheckpointUnusable, ResourceError, UsageError
-from rlcb.words import counted
+from rlcb.words import counted, typed
 
 APT = "apt-get update && apt-get install -y libgl1 libglib2.0-0 (as root)"
 _MODES = {"easy": 0, "hard": 1, "extreme": 2, "memory": 10}  # as the engine counts them
@@ -58,10 +58,6 @@ class ProcgenEnv:
         """Wait for the step; Procgen does not tell its time limits from other ends of episodes."""
         self._games.observe()
         return Step(self._games.frames, self._games.rewards, self._games.firsts)
-
-    def observation_memory(self) -> NDArray[Any]:
-        """Where all frames are, from now on."""
-        return self.observe()
 
     def get_state(self) -> list[bytes]:
         """The games' own serialised states, random generators included."""
@@ -113,7 +109,7 @@ def _engine() -> tuple[CDLL, Path]:
     """The engine and the folder that it is in."""
     folder = engine.find()
     if folder is None:
-        raise ResourceError("Procgen's engine is not on this machine; get it with: rlcb doctor --fix")
+        raise ResourceError(f"Procgen's engine is not on this machine; get it with: {typed('rlcb doctor --fix')}")
     try:
         return load(engine.library(folder)), folder
     except OSError as error:
